@@ -1,0 +1,1 @@
+"""twostroke: prefill and decode as two ONNX graphs, served as one engine."""

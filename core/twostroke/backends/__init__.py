@@ -1,0 +1,39 @@
+"""Backends: the hooks, the protocol, discovery and the proof of placement."""
+
+from twostroke.backends.hookspecs import (
+    ExporterSpec,
+    ExportOptions,
+    Progress,
+    hookimpl,
+    hookspec,
+)
+from twostroke.backends.protocol import (
+    API_VERSION,
+    Backend,
+    BackendSpec,
+    Binding,
+    Buffer,
+    Device,
+    Placement,
+    ProbeResult,
+    Session,
+    TensorSpec,
+)
+
+__all__ = [
+    "API_VERSION",
+    "Backend",
+    "BackendSpec",
+    "Binding",
+    "Buffer",
+    "Device",
+    "ExportOptions",
+    "ExporterSpec",
+    "Placement",
+    "ProbeResult",
+    "Progress",
+    "Session",
+    "TensorSpec",
+    "hookimpl",
+    "hookspec",
+]

@@ -1,0 +1,72 @@
+"""The hooks a plugin may implement. They run once, at start-up.
+
+A plugin is a module (or object) named by an entry point of the group `twostroke`:
+
+    from twostroke.backends import BackendSpec, hookimpl
+
+    @hookimpl
+    def twostroke_backends() -> list[BackendSpec]:
+        return [BackendSpec(name="mine", api_version=1, ...)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pluggy
+
+from twostroke.backends.protocol import BackendSpec
+
+PROJECT = "twostroke"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What `twostroke export` asks of an exporter.
+
+    `source` is a folder, a hub id, a .gguf file; `out` the bundle's folder, which must not exist.
+    `context_tokens` None means the model's own limit.
+    """
+
+    source: str
+    out: Path
+    precision: str = "int8"
+    context_tokens: int | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a long job is: a stage's name and how much of the whole is done, 0 to 1."""
+
+    stage: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterSpec:
+    """Turns a source model into a bundle. Heavy imports happen inside `export`.
+
+    `export` raises ExportError (or InstallError where its packages are missing) and leaves
+    nothing behind when it fails; it returns the bundle's folder.
+    """
+
+    name: str
+    api_version: int
+    summary: str
+    precisions: tuple[str, ...]
+    export: Callable[[ExportOptions, Callable[[Progress], None]], Path]
+
+
+@hookspec
+def twostroke_backends() -> Sequence[BackendSpec]:  # type: ignore[empty-body]
+    """Answers the backends this plugin brings."""
+
+
+@hookspec
+def twostroke_exporters() -> Sequence[ExporterSpec]:  # type: ignore[empty-body]
+    """Answers the exporters this plugin brings."""

