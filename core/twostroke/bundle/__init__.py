@@ -1,1 +1,7 @@
-"""Filled in by its owner."""
+"""Bundles: a model on disk, written atomically and opened only after it was checked."""
+
+from twostroke.bundle.manifest import MANIFEST_NAME, Manifest
+from twostroke.bundle.open import Bundle, is_bundle, open_bundle
+from twostroke.bundle.write import seal, sealing
+
+__all__ = ["MANIFEST_NAME", "Bundle", "Manifest", "is_bundle", "open_bundle", "seal", "sealing"]

@@ -1,0 +1,73 @@
+"""Writes a bundle so that it is either whole or not there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twostroke.bundle.manifest import MANIFEST_NAME, FileFact, Manifest
+from twostroke.bundle.open import hash_file
+from twostroke.errors import BundleError
+
+
+@contextmanager
+def sealing(out: Path) -> Iterator[Path]:
+    """A temporary folder beside `out` that becomes `out` when the block ends without an error.
+
+    Whatever goes wrong inside (Ctrl-C included) leaves nothing behind.
+
+    Raises:
+        BundleError: `out` exists already, or its parent cannot be written.
+    """
+    out = out.absolute()
+    if out.exists() or out.is_symlink():
+        raise BundleError(f"{out} exists already; name another folder or remove it first.")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+    except OSError as error:
+        raise BundleError(f"{out.parent} cannot be written: {error.strerror}.") from error
+    try:
+        yield folder
+        if not (folder / MANIFEST_NAME).is_file():
+            raise BundleError(f"{out} was not sealed: no {MANIFEST_NAME} was written.")
+        folder.chmod(0o755)  # mkdtemp makes it private to its owner
+        _publish(folder, out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def seal(folder: Path, manifest: Manifest) -> Manifest:
+    """Hashes every file below `folder`, writes `bundle.json`, and returns what it wrote.
+
+    Mutates `folder`: adds or replaces its manifest. Flushes it to the disk, so that a crash
+    after the rename cannot leave an empty manifest.
+    """
+    files = {
+        path.relative_to(folder).as_posix(): FileFact(
+            num_bytes=path.stat().st_size, sha256=hash_file(path)
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / MANIFEST_NAME
+    }
+    sealed = manifest.model_copy(update={"files": files})
+    with (folder / MANIFEST_NAME).open("w", encoding="utf-8", newline="\n") as file:
+        file.write(sealed.model_dump_json(indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return sealed
+
+
+def _publish(folder: Path, out: Path) -> None:
+    """Renames `folder` to `out`; a bundle that another process put there meanwhile stays."""
+    try:
+        folder.rename(out)
+    except OSError as error:
+        raise BundleError(
+            f"{out} could not be put in place ({error.strerror}); another export may have "
+            f"written it meanwhile."
+        ) from error
