@@ -7,9 +7,19 @@ the two together. Sizes take units (`1GiB`, `512MB`), and unknown keys are error
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{p}B": 1000**i for i, p in enumerate(("k", "M", "G", "T"), 1)}
@@ -29,15 +39,36 @@ def parse_bytes(value: Any) -> Any:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{value!r} is not a size; write for example 1GiB, 512MiB or auto")
+        raise ValueError(f"{value!r} is not a size; write for example 1GiB or 512MiB")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+# `$comment` is what the loader's messages say is expected.
+_BYTES_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B?\s*$|\$\{"},
+    ],
+    "$comment": "a size such as 512MiB",
+}
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0), WithJsonSchema(_BYTES_SCHEMA)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_is_the_defaults(cls, data: Any) -> Any:
+        return {} if data is None else data  # `server:` with every key below it commented out
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_not_one(cls, value: Any, info: ValidationInfo) -> Any:
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
+            raise ValueError("true and false are not numbers")
+        return value
 
 
 class ServerConfig(_Section):
@@ -45,7 +76,9 @@ class ServerConfig(_Section):
 
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="0 takes a free port and prints it")
-    keys: tuple[str, ...] = Field((), description="accepted API keys; none means no check")
+    keys: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="accepted API keys; none means no check", repr=False
+    )
     max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
     shutdown_timeout_s: float = Field(
         30.0, ge=0, description="how long running streams may go on after Ctrl-C or SIGTERM"
@@ -55,8 +88,8 @@ class ServerConfig(_Section):
 class StrokeConfig(_Section):
     """Where one stroke runs, if not where `backend` says."""
 
-    backend: str | None = Field(None, description="a backend's name; None: the model's `backend`")
-    device: int | None = Field(None, ge=0, description="index of the device; None: the model's")
+    backend: str | None = Field(None, description="a backend's name; null: the model's `backend`")
+    device: int | None = Field(None, ge=0, description="index of the device; null: the model's")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 
@@ -78,13 +111,15 @@ class ModelConfig(_Section):
         description="a bundle, a Hugging Face folder, a hub id, a .gguf file, or package:NAME/PATH "
         "inside an installed Python package; exported on first use",
     )
-    precision: Literal["fp32", "fp16", "int8", "int4"] = "int8"
-    context_tokens: int | None = Field(None, ge=1, description="None: the model's own limit")
+    precision: Literal["fp32", "fp16", "int8", "int4"] = Field(
+        "int8", description="what an export makes; a bundle keeps its own"
+    )
+    context_tokens: int | None = Field(None, ge=1, description="null: the model's own limit")
     backend: str = Field("auto", description="cpu, cuda, directml, a plugin's name, or auto")
     device: int = Field(0, ge=0, description="index of the device within the backend")
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
-    prefill: StrokeConfig = StrokeConfig()
-    decode: StrokeConfig = StrokeConfig()
+    prefill: StrokeConfig = Field(StrokeConfig(), description="where prefill runs, if elsewhere")
+    decode: StrokeConfig = Field(StrokeConfig(), description="where decode runs, if elsewhere")
     fallback: tuple[str, ...] = Field(
         (), description="backends that may take over when `backend` cannot; none: fail and say why"
     )
@@ -119,10 +154,16 @@ class Config(_Section):
     scheduler: SchedulerConfig = SchedulerConfig()
     plugins: PluginsConfig = PluginsConfig()
 
-    @model_validator(mode="after")
-    def _names_are_unique(self) -> Config:
-        names = [model.name for model in self.models]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two models are named {twice[0]!r}; names must be unique")
-        return self
+    @field_validator("models")
+    @classmethod
+    def _names_are_unique(cls, models: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
+        seen: set[str] = set()
+        for index, model in enumerate(models):
+            if model.name in seen:
+                raise PydanticCustomError(
+                    "duplicate_name",
+                    "another model is named {name} already; names must be unique",
+                    {"name": repr(model.name), "index": index},
+                )
+            seen.add(model.name)
+        return models

@@ -1,0 +1,65 @@
+"""From a YAML file and `--set` flags to a checked `Config`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from twostroke.config.document import Document, Origin
+from twostroke.config.overrides import apply_overrides
+from twostroke.config.problems import find_problems
+from twostroke.config.read import read_document
+from twostroke.config.schema import Config
+from twostroke.errors import ConfigError
+
+
+def load_config(
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """The file's settings with the flags' laid over them; no file is the built-in defaults.
+
+    Relative sources are resolved: those of the file from its folder, those of flags from the
+    working directory. `environ` None is the process's environment.
+
+    Raises:
+        ConfigError: everything that is wrong, in the order of the file, flags last.
+    """
+    variables = os.environ if environ is None else environ
+    document = Document(Origin("", 0)) if path is None else read_document(path, variables)
+    apply_overrides(document, overrides)
+    try:
+        config = Config.model_validate(document.data)
+    except ValidationError as error:
+        document.problems += find_problems(document, error)
+        config = None
+    if config is None or document.problems:
+        ordered = sorted(document.problems, key=lambda problem: problem.origin.order)
+        raise ConfigError([problem.line() for problem in ordered])
+    return _with_sources(config, document, Path.cwd() if path is None else path.parent)
+
+
+def _with_sources(config: Config, document: Document, folder: Path) -> Config:
+    models = []
+    for index, model in enumerate(config.models):
+        origin = document.value_origin(("models", index, "source"))
+        base = Path.cwd() if origin.place.startswith("--set") else folder
+        models.append(model.model_copy(update={"source": _absolute(model.source, base)}))
+    return config.model_copy(update={"models": tuple(models)})
+
+
+def _absolute(source: str, folder: Path) -> str:
+    """A path made absolute; hub ids and `package:` sources as they are.
+
+    What looks like a path, or exists as one, is a path: the hub only gets what is neither.
+    """
+    if source.startswith("package:"):
+        return source
+    looks_like_path = source.startswith((".", "~", "/", "\\")) or source.endswith(".gguf")
+    path = Path(os.path.normpath(folder.absolute() / Path(source).expanduser()))
+    return str(path) if looks_like_path or path.exists() else source
