@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any
 
@@ -25,6 +26,11 @@ def json_schema() -> dict[str, Any]:
         **schema,
         "title": "twostroke configuration",
     }
+
+
+def schema_text() -> str:
+    """`json_schema` as the shipped file holds it."""
+    return json.dumps(json_schema(), indent=2) + "\n"
 
 
 def lookup(path: KeyPath) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from twostroke.errors import ConfigError
 MAX_NODES = 100_000  # aliases of aliases can multiply a small file into gigabytes
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+_NULL_TAG = "tag:yaml.org,2002:null"
 _STR_TAG = "tag:yaml.org,2002:str"
 
 
@@ -27,7 +28,7 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
     text = _read_text(path)
     node, loader = _compose(text, str(path))
     document = Document(Origin(f"{path}:1", 1))
-    if node is None:
+    if node is None or node.tag == _NULL_TAG:
         return document
     if not isinstance(node, yaml.MappingNode):
         line = node.start_mark.line + 1

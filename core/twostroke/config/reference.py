@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from twostroke.config.document import KeyPath, show_path
@@ -62,3 +63,8 @@ def _default(node: dict[str, Any]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":  # run from the root of the repository after a change of the schema
+    page = Path("docs/configuration.md")
+    page.write_text(insert_settings(page.read_text(encoding="utf-8")), encoding="utf-8")

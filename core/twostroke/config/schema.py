@@ -150,7 +150,9 @@ class Config(_Section):
     """The whole file."""
 
     server: ServerConfig = ServerConfig()
-    models: tuple[ModelConfig, ...] = Field(default_factory=_demo, min_length=1)
+    models: tuple[ModelConfig, ...] = Field(
+        default_factory=_demo, min_length=1, description="the models that are served"
+    )
     scheduler: SchedulerConfig = SchedulerConfig()
     plugins: PluginsConfig = PluginsConfig()
 
