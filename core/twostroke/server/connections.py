@@ -1,0 +1,72 @@
+"""Connections: what aiohttp does with bytes that are no request, and with idle clients.
+
+aiohttp answers malformed requests in plain text and logs a traceback with the client's bytes.
+Here they get the error object like everything else, and one line in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aiohttp import web
+
+from twostroke.errors import EngineError, RequestError
+from twostroke.server.replies import error_reply
+
+logger = logging.getLogger("twostroke.server")
+
+KEEPALIVE_TIMEOUT_S = 75.0  # also how long a client may take over its request's headers
+_LINGERING_S = 5.0  # how long the rest of a refused body is read and thrown away
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answers bytes that could not be parsed, or a fault outside of every handler."""
+        if status >= 500:
+            logger.error("a connection failed", exc_info=exc)
+            reply = error_reply(EngineError("Internal error."))
+        else:
+            name = type(exc).__name__ if exc else "unreadable"
+            logger.info("refused a malformed HTTP request from %s (%s)", request.remote, name)
+            reply = error_reply(
+                RequestError(
+                    f"This is not a well-formed HTTP request ({name}); its request line and each "
+                    "header may have 8190 bytes.",
+                    status=status,
+                    code="malformed_request",
+                )
+            )
+        reply.force_close()
+        return reply
+
+
+class HttpServer(web.Server):
+    """aiohttp's low-level server with our connections. Handlers are cancelled on disconnect."""
+
+    def __call__(self) -> web.RequestHandler:
+        """A new connection's protocol."""
+        return _Connection(
+            self,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # aiohttp's switch for "none"
+            keepalive_timeout=KEEPALIVE_TIMEOUT_S,
+            lingering_time=_LINGERING_S,
+        )
+
+
+def serve_app(server: web.Server) -> HttpServer:
+    """The server of a set-up application, with our connections instead of aiohttp's."""
+    return HttpServer(
+        server.request_handler,
+        request_factory=server.request_factory,
+        handler_cancellation=True,
+    )

@@ -1,0 +1,149 @@
+"""The fields that surfaces share, as strict pydantic models, and their errors as sentences.
+
+Strict means that `"5"` and `true` are not 5. Ranges of the sampling parameters are checked where
+they are defined, by `Model.sampling`; here it is only types, so that neither is said twice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from twostroke.errors import RequestError
+
+_INT64 = 2**63
+_TOKEN_ID = re.compile(r"-?[0-9]{1,10}")
+MAX_STOPS = 64
+
+Int = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
+S = TypeVar("S", bound=BaseModel)
+
+
+def _parse_stop(value: Any) -> Any:
+    stops = [value] if isinstance(value, str) else value
+    if stops is None:
+        return None
+    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
+        raise ValueError("must be a string or a list of strings, none of them empty")
+    if len(stops) > MAX_STOPS:
+        raise ValueError(f"takes at most {MAX_STOPS} strings, not {len(stops)}")
+    return tuple(stops)
+
+
+def _parse_logit_bias(value: Any) -> Any:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ValueError('must be an object from token ids to biases, e.g. {"42": -100}')
+    for key in value:
+        if not _TOKEN_ID.fullmatch(key):
+            raise ValueError(f"has the key {key[:40]!r}, which is not a token id")
+    return {int(key): bias for key, bias in value.items()}
+
+
+class SamplingFields(BaseModel):
+    """How tokens are chosen, by the names every surface takes. None means: the model's default.
+
+    `max_completion_tokens` is the newer name of `max_tokens`.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    max_tokens: Int | None = None
+    max_completion_tokens: Int | None = None
+    temperature: float | None = None
+    top_k: Int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: Annotated[dict[int, float] | None, BeforeValidator(_parse_logit_bias)] = None
+    seed: Int | None = None
+    stop: Annotated[tuple[str, ...] | None, BeforeValidator(_parse_stop)] = None
+    ignore_eos: bool | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """What was given, by the names of `SamplingParams`.
+
+        Raises:
+            RequestError: `max_tokens` and `max_completion_tokens` contradict each other.
+        """
+        given = {
+            name: value
+            for name in SamplingFields.model_fields
+            if (value := getattr(self, name)) is not None
+        }
+        newer = given.pop("max_completion_tokens", None)
+        if newer is not None:
+            if given.get("max_tokens", newer) != newer:
+                raise RequestError(
+                    f"max_tokens is {self.max_tokens} but max_completion_tokens is {newer}; "
+                    "they mean the same, so give one of them.",
+                    param="max_completion_tokens",
+                )
+            given["max_tokens"] = newer
+        return given
+
+
+def check_shape(shape: type[S], body: Mapping[str, Any]) -> S:
+    """The body as `shape`.
+
+    Raises:
+        RequestError: names the first field at fault, what was expected, and how many more there
+            are.
+    """
+    try:
+        return shape.model_validate(body)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+    first = details[0]
+    more = f" ({len(details) - 1} more fields are wrong.)" if len(details) > 1 else ""
+    path = field_path(first["loc"])
+    raise RequestError(_sentence(shape, path, first) + more, param=path) from None
+
+
+def field_path(loc: tuple[int | str, ...]) -> str:
+    """E.g. `messages[0].content`."""
+    path = ""
+    for part in loc:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path[:200]
+
+
+def _sentence(shape: type[BaseModel], path: str, detail: ErrorDetails) -> str:
+    kind = detail["type"]
+    if kind == "extra_forbidden":
+        return _unknown_field(path, sorted(shape.model_fields))
+    if kind == "missing":
+        return f"{path} is missing."
+    if kind == "value_error":
+        return f"{path} {detail['ctx']['error']}."
+    expected = detail["msg"].removeprefix("Input should be ")
+    return f"{path} must be {expected}, not {_shown(detail['input'])}."
+
+
+def _unknown_field(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
+    return f"{name!r} is not a field of this request; {hint}"
+
+
+def _shown(value: Any) -> str:
+    """A short picture of a wrong value: never a whole prompt."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, str):
+        return f"the string {value!r}" if len(value) <= 40 else "a long string"
+    shown = {None: "null", True: "true", False: "false"}.get(value) if _is_plain(value) else None
+    text = shown or repr(value)
+    return text if len(text) <= 40 else f"{text[:12]}… ({len(text)} digits)"
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, bool)

@@ -1,0 +1,35 @@
+"""`GET /health`: ready or not, where the nodes run, how busy each model is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from twostroke.model import Model
+from twostroke.server.keys import IN_FLIGHT, MODELS
+from twostroke.server.replies import json_reply
+
+
+async def health(request: web.Request) -> web.StreamResponse:
+    """200 with the facts when every model is ready; 503 while loading or stopping."""
+    models, in_flight = request.app[MODELS], request.app[IN_FLIGHT]
+    status = "ok" if models.is_ready else "loading"
+    if in_flight.is_stopping:
+        status = "stopping"
+    body = {
+        "status": status,
+        "num_requests_in_flight": in_flight.count,
+        "models": [
+            *(_model_body(model) for model in models.ready()),
+            *(
+                {"name": name, "status": "loading", "stage": stage}
+                for name, stage in models.loading().items()
+            ),
+        ],
+    }
+    return json_reply(body, status=200 if status == "ok" else 503)
+
+
+def _model_body(model: Model) -> dict[str, Any]:
+    return {"name": model.name, "status": "ready", "context_tokens": model.context_tokens}

@@ -1,0 +1,140 @@
+"""What happens to every request: an id, the guards, one log line, and errors as JSON.
+
+No prompt and no answer is ever logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from twostroke.errors import EngineError, RequestError, TwostrokeError
+from twostroke.server.access import Guard
+from twostroke.server.in_flight import InFlight
+from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, REQUEST_ID, TURN
+from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
+from twostroke.server.turn import Turn, new_id
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+logger = logging.getLogger("twostroke.server")
+
+
+def make_middleware(guard: Guard, in_flight: InFlight) -> Middleware:
+    """The one middleware of an application."""
+
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == HEALTH_PATH:
+            return await handler(request)
+        guard.check(request)
+        with in_flight.admit():
+            return await handler(request)
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request[REQUEST_ID] = new_id()
+        request[ARRIVED_AT] = time.monotonic()
+        try:
+            response = await _with_json_errors(request, lambda: guarded(request, handler))
+        except (asyncio.CancelledError, ConnectionError) as error:
+            _log(request, f"broken off ({str(error) or 'the client went away'})")
+            raise
+        if in_flight.is_stopping:
+            response.force_close()
+        _log(request, str(response.status))
+        return response
+
+    return middleware
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Adds what every answer carries, streams included; a signal of aiohttp's."""
+    if REQUEST_ID in request:
+        response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
+    response.headers["X-Content-Type-Options"] = "nosniff"
+
+
+async def _with_json_errors(
+    request: web.Request, answer: Callable[[], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await answer()
+    except TwostrokeError as error:
+        if error.status >= 500:
+            logger.warning("%s: %s", request[REQUEST_ID], error)
+        return error_reply(error)
+    except web.HTTPException as error:
+        return _http_error_reply(request, error)
+    except ConnectionError:
+        raise
+    except Exception:
+        logger.exception("%s: unhandled error", request[REQUEST_ID])
+        return error_reply(
+            EngineError(
+                f"Internal error. The server's log has it under the request id "
+                f"{request[REQUEST_ID]}."
+            )
+        )
+
+
+def _http_error_reply(request: web.Request, error: web.HTTPException) -> web.Response:
+    """aiohttp's own refusals: unknown routes and methods, mostly."""
+    allow = error.headers.get("Allow")
+    messages = {
+        404: f"There is no {request.path[:80]!r} here; see /v1/models, /v1/chat/completions, "
+        "/v1/completions, /generate and /health.",
+        405: f"{request.method} is not a method of {request.path[:80]!r}; use {allow}.",
+    }
+    phrase = HTTPStatus(error.status).phrase
+    reply = error_reply(
+        RequestError(
+            messages.get(error.status, f"{phrase}."),
+            status=error.status,
+            code=phrase.lower().replace(" ", "_"),
+        )
+    )
+    if allow:
+        reply.headers["Allow"] = allow
+    return reply
+
+
+def _log(request: web.Request, outcome: str) -> None:
+    if request.path == HEALTH_PATH:
+        return
+    total_ms = (time.monotonic() - request[ARRIVED_AT]) * 1e3
+    turn: Turn | None = request.get(TURN)
+    logger.info(
+        "%s %s %s %s total_ms=%.1f%s",
+        request[REQUEST_ID],
+        request.method,
+        request.rel_url.raw_path[:80],
+        outcome,
+        total_ms,
+        _turn_facts(turn) if turn else "",
+    )
+
+
+def _turn_facts(turn: Turn) -> str:
+    facts = f" model={turn.model.name} prompt_tokens={len(turn.request.prompt_ids)}"
+    finished = turn.finished
+    if finished is None:
+        return facts
+    timings = finished.timings
+    stages = {
+        "queued_ms": timings.queued_ms,
+        "tokenise_ms": timings.tokenise_ms,
+        "prefill_ms": timings.prefill_ms,
+        "ttft_ms": timings.ttft_ms,
+        "decode_ms": timings.decode_ms,
+    }
+    shown = "".join(f" {name}={value:.1f}" for name, value in stages.items() if value is not None)
+    return (
+        f"{facts} completion_tokens={finished.num_completion_tokens} finish={finished.reason}"
+        + shown
+    )

@@ -1,0 +1,113 @@
+"""What `/v1/chat/completions` and `/v1/completions` share: fields, chunks, the last of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict
+
+from twostroke.errors import TwostrokeError
+from twostroke.server.fields import Int, SamplingFields
+from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, TURN
+from twostroke.server.replies import dump, error_body, timings_body, usage_body
+from twostroke.server.turn import Prompt, Turn, prepare
+from twostroke.types import FinishedEvent
+
+
+class StreamOptions(BaseModel):
+    """`stream_options`; what it holds besides is ignored."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    include_usage: bool | None = None
+
+
+class OpenAIFields(SamplingFields):
+    """The fields both surfaces take. SDKs send others too: those are ignored."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop_token_ids: list[Int] | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with a chunk of token counts."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+async def begin(request: web.Request, body: OpenAIFields, prompt: Prompt) -> Turn:
+    """Prepares the turn of a request.
+
+    Raises:
+        TwostrokeError: the model, a parameter or the prompt is wrong.
+    """
+    given = body.sampling()
+    if body.stop_token_ids is not None:
+        given["stop_ids"] = frozenset(body.stop_token_ids)
+    turn: Turn = await prepare(
+        request.app[MODELS].find(body.model),
+        prompt,
+        given,
+        request_id=request[REQUEST_ID],
+        arrived_at=request[ARRIVED_AT],
+    )
+    request[TURN] = turn
+    return turn
+
+
+def answer_body(turn: Turn, kind: str, prefix: str, choice: dict[str, Any]) -> dict[str, Any]:
+    """The body of a whole answer with one choice."""
+    finished = turn.finished
+    assert finished is not None, "a whole answer is written after its turn has finished"
+    return {
+        **_head(turn, kind, prefix),
+        "choices": [choice],
+        "usage": usage_body(finished),
+        "timings": timings_body(finished.timings),
+    }
+
+
+def _head(turn: Turn, kind: str, prefix: str) -> dict[str, Any]:
+    return {
+        "id": f"{prefix}-{turn.request.request_id}",
+        "object": kind,
+        "created": turn.created_at,
+        "model": turn.model.name,
+    }
+
+
+class SseFrames:
+    """Server-sent events: chunks of one choice, the usage where it is asked for, `[DONE]`."""
+
+    content_type = "text/event-stream; charset=utf-8"
+
+    def __init__(self, turn: Turn, kind: str, prefix: str, *, wants_usage: bool) -> None:
+        self._head = _head(turn, kind, prefix)
+        # OpenAI sends `usage: null` in every other chunk once usage is asked for.
+        self._no_usage: dict[str, None] = {"usage": None} if wants_usage else {}
+
+    def chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
+        """One chunk of the answer."""
+        return _event({**self._head, "choices": [choice], **self._no_usage, **more})
+
+    def ending(self, finished: FinishedEvent) -> Iterator[bytes]:
+        """What comes after the chunk with the finish reason."""
+        if self._no_usage:
+            yield _event({**self._head, "choices": [], "usage": usage_body(finished)})
+        yield b"data: [DONE]\n\n"
+
+    def closing_chunks(self, finished: FinishedEvent, choice: dict[str, Any]) -> Iterable[bytes]:
+        """The last chunk, with finish reason and timings, and the ending."""
+        yield self.chunk(choice, timings=timings_body(finished.timings))
+        yield from self.ending(finished)
+
+    def fault(self, error: TwostrokeError) -> bytes:
+        """An error event, which SDKs raise."""
+        return _event(error_body(error))
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + dump(value) + b"\n\n"

@@ -1,0 +1,64 @@
+"""JSON answers, and errors in the shape that OpenAI's clients read.
+
+`{"error": {"message", "type", "param", "code"}}`, on every route and for every status.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import web
+
+from twostroke.errors import RequestError, TwostrokeError, UnavailableError
+from twostroke.types import FinishedEvent, Timings
+
+REQUEST_ID_HEADER = "X-Request-Id"
+
+
+def dump(value: Any) -> bytes:
+    """Compact JSON in UTF-8."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def json_reply(
+    value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """A whole JSON answer."""
+    return web.Response(
+        body=dump(value), status=status, headers=headers, content_type="application/json"
+    )
+
+
+def error_body(error: TwostrokeError) -> dict[str, Any]:
+    """OpenAI's error object."""
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    param = error.param if isinstance(error, RequestError) else None
+    return {"error": {"message": str(error), "type": kind, "param": param, "code": error.code}}
+
+
+def error_reply(error: TwostrokeError) -> web.Response:
+    """The answer to a request that was refused or failed."""
+    headers = {}
+    if isinstance(error, UnavailableError):
+        headers["Retry-After"] = str(error.retry_after_s)
+    if error.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return json_reply(error_body(error), status=error.status, headers=headers)
+
+
+def timings_body(timings: Timings) -> dict[str, float]:
+    """The stages that were reached, rounded to microseconds."""
+    return {name: round(value, 3) for name, value in asdict(timings).items() if value is not None}
+
+
+def usage_body(finished: FinishedEvent) -> dict[str, int]:
+    """OpenAI's token counts."""
+    prompt, completion = finished.num_prompt_tokens, finished.num_completion_tokens
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }

@@ -1,0 +1,107 @@
+"""`serve`: the endpoint in the foreground, from the first socket to the last stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable
+
+from twostroke.backends.hookspecs import Progress
+from twostroke.config.schema import Config, ModelConfig
+from twostroke.model import Model
+from twostroke.server.endpoint import Endpoint
+from twostroke.server.loading import Loading, LoadModel
+from twostroke.server.models import Models
+from twostroke.server.signals import StopSignals
+
+logger = logging.getLogger("twostroke.server")
+_LOAD_STOP_TIMEOUT_S = 5.0
+_KILLED = 128  # plus the signal's number: what a shell reports
+
+
+def serve(config: Config, *, load: LoadModel | None = None) -> int:
+    """Serves the models of `config` until Ctrl-C or SIGTERM; answers the exit code.
+
+    It listens at once: while models load, `/health` says so with 503. When all are loaded it
+    prints one line, `twostroke: serving NAMES on URL`. The first signal lets running streams end
+    (up to `server.shutdown_timeout_s`; new requests get 503) and the exit code is 0. A second one
+    cuts them off; then, and after a signal before everything was loaded, the code is 128 plus the
+    signal's number.
+
+    `load` makes a model from its configuration; the default is `Model.from_config`. Call it from
+    the main thread.
+
+    Raises:
+        TwostrokeError: the address is taken, or a model cannot be loaded.
+    """
+    loading: list[Loading] = []
+    code = asyncio.run(_serve(config, load or _loader(config), loading.append))
+    if loading and loading[0].is_alive:
+        # A session is being loaded by native code, which an ordinary exit would wait for or
+        # tear down under its feet.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _loader(config: Config) -> LoadModel:
+    def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
+        return Model.from_config(model, config.scheduler)
+
+    return load
+
+
+async def _serve(config: Config, load: LoadModel, started: Callable[[Loading], None]) -> int:
+    models = Models([model.name for model in config.models])
+    endpoint = Endpoint(models, config.server)
+    await endpoint.listen()
+    try:
+        with StopSignals() as signals:
+            loading = Loading(config, models, load)
+            started(loading)
+            loading.start()
+            logger.info("listening on %s, loading %s", endpoint.url, ", ".join(models.names))
+            await _until_stopped(loading, signals, lambda: _announce(models, endpoint.url))
+            logger.info("stopping: waiting for running requests")
+            await endpoint.drain(signals.hurry)
+            await _close_models(models)
+            is_clean = models.is_ready and not signals.hurry.is_set()
+            return 0 if is_clean else _KILLED + signals.number
+    finally:
+        await _close_models(models)
+        await endpoint.close()
+
+
+async def _until_stopped(
+    loading: Loading, signals: StopSignals, announce: Callable[[], None]
+) -> None:
+    """Waits for the models, announces them, waits for a signal.
+
+    Raises:
+        TwostrokeError: a model cannot be loaded.
+    """
+    stop = asyncio.ensure_future(signals.stop.wait())
+    await asyncio.wait({stop, loading.done}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if loading.done.done():
+            loading.done.result()
+            announce()
+            await stop
+        else:
+            loading.stop()
+            await asyncio.wait({loading.done}, timeout=_LOAD_STOP_TIMEOUT_S)
+    finally:
+        stop.cancel()
+
+
+def _announce(models: Models, url: str) -> None:
+    print(f"twostroke: serving {', '.join(models.names)} on {url}", flush=True)
+
+
+async def _close_models(models: Models) -> None:
+    """Ends what still runs: its streams are told so and cut off."""
+    for model in models.ready():
+        await asyncio.to_thread(model.close)

@@ -1,0 +1,149 @@
+"""Streams an answer: each token is written as soon as it exists.
+
+The status line goes out with the first token, so whatever goes wrong before is a proper 4xx or
+5xx. After that a fault must not look like an end: the surface's fault frame is sent where it has
+one, and the connection is cut without the closing chunk, which every client reports as an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing, suppress
+from typing import Protocol
+
+from aiohttp import HttpVersion11, web
+
+from twostroke.errors import EngineError, TwostrokeError
+from twostroke.model import TextEvent
+from twostroke.server.turn import Turn, answer
+from twostroke.types import FinishedEvent
+
+WRITE_TIMEOUT_S = 60.0  # a client that reads nothing for this long is let go
+_FAULT_TIMEOUT_S = 5.0
+
+
+class Frames(Protocol):
+    """How a surface writes an answer as bytes. An empty frame is not sent."""
+
+    @property
+    def content_type(self) -> str:
+        """The Content-Type header."""
+        ...
+
+    def opening(self) -> bytes:
+        """What stands before the first token."""
+        ...
+
+    def token(self, event: TextEvent) -> bytes:
+        """One token."""
+        ...
+
+    def closing(self, event: FinishedEvent) -> Iterable[bytes]:
+        """What stands after the last token."""
+        ...
+
+    def fault(self, error: TwostrokeError) -> bytes:
+        """What tells a client that the answer broke off."""
+        ...
+
+
+async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.StreamResponse:
+    """Answers `request` with the frames of a turn.
+
+    Raises:
+        TwostrokeError: the turn failed before its first event; nothing was sent.
+        ConnectionError: the stream was cut after that.
+    """
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": frames.content_type,
+            "Cache-Control": "no-cache",
+            "X-Accel-Buffering": "no",  # nginx would collect the chunks otherwise
+        }
+    )
+    try:
+        async with aclosing(_frames(turn, frames)) as written:
+            async for frame in written:
+                await _send(request, response, frame)
+        await _send_end(response)
+    except BaseException as error:
+        if response.prepared:
+            await _break_off(request, response, frames, error)
+        raise
+    return response
+
+
+async def _frames(turn: Turn, frames: Frames) -> AsyncIterator[bytes]:
+    """The frames in order; the first is yielded only once the first event is there."""
+    is_open = False
+    async with aclosing(answer(turn)) as events:
+        async for event in events:
+            if not is_open:
+                is_open = True
+                yield frames.opening()
+            if isinstance(event, TextEvent):
+                yield frames.token(event)
+            else:
+                for frame in frames.closing(event):
+                    yield frame
+
+
+async def _send(request: web.Request, response: web.StreamResponse, frame: bytes) -> None:
+    if not response.prepared:
+        if request.version >= HttpVersion11:
+            response.enable_chunked_encoding()
+        await response.prepare(request)
+    if frame:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await response.write(frame)
+
+
+async def _send_end(response: web.StreamResponse) -> None:
+    async with asyncio.timeout(WRITE_TIMEOUT_S):
+        await response.write_eof()
+
+
+async def _break_off(
+    request: web.Request, response: web.StreamResponse, frames: Frames, error: BaseException
+) -> None:
+    """Ends a stream that has begun, so that no client takes it for complete.
+
+    Raises:
+        ConnectionError: always, where `error` is a fault and not a cancellation.
+    """
+    is_fault = isinstance(error, Exception) and not isinstance(error, ConnectionError)
+    if is_fault and not isinstance(error, TimeoutError):
+        known = error if isinstance(error, TwostrokeError) else EngineError("Internal error.")
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(_FAULT_TIMEOUT_S):
+                await response.write(frames.fault(known))
+    _cut(request, flush=is_fault and not isinstance(error, TimeoutError))
+    if isinstance(error, TimeoutError):
+        raise ConnectionAbortedError(f"the client read nothing for {WRITE_TIMEOUT_S:g} s") from None
+    if is_fault:
+        raise ConnectionAbortedError(f"cut after a fault: {error}") from error
+
+
+def _cut(request: web.Request, *, flush: bool) -> None:
+    """Closes the connection, with or without what is still in its buffer.
+
+    Without the closing chunk the end of a chunked answer is an error by itself. An HTTP/1.0
+    client knows no chunks: only a reset tells it.
+    """
+    transport = request.transport
+    if transport is None:
+        return
+    if request.version < HttpVersion11:
+        connection = transport.get_extra_info("socket")
+        on_with_0_s = struct.pack("hh" if os.name == "nt" else "ii", 1, 0)
+        with suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, on_with_0_s)
+        flush = False
+    if flush:
+        transport.close()
+    else:
+        transport.abort()

@@ -1,0 +1,104 @@
+"""One request through one model: the path behind every surface."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from twostroke.errors import UnavailableError
+from twostroke.model import Model, TextEvent
+from twostroke.types import FailedEvent, FinishedEvent, FinishReason, Request
+
+Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
+"""Text, token ids, or chat messages."""
+
+# Prompts are tokenised beside the event loop, by few threads: a crowd of long prompts waits
+# for its turn here instead of taking the cores from the running streams.
+_text_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="twostroke-text")
+
+
+def new_id() -> str:
+    """A fresh request id; also the stem of the ids in OpenAI's answers."""
+    return uuid4().hex
+
+
+@dataclass(slots=True)
+class Turn:
+    """A tokenised request on its way through a model. `finished` is set when it ended well."""
+
+    model: Model
+    request: Request
+    arrived_at: float  # time.monotonic()
+    tokenise_ms: float
+    created_at: int = field(default_factory=lambda: int(time.time()))  # seconds since the epoch
+    finished: FinishedEvent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    text: str
+    finished: FinishedEvent
+
+
+async def prepare(
+    model: Model,
+    prompt: Prompt,
+    given: Mapping[str, Any],
+    *,
+    request_id: str,
+    arrived_at: float,
+) -> Turn:
+    """Checks the sampling parameters and tokenises the prompt, in a thread.
+
+    Raises:
+        RequestError: a parameter or the prompt is wrong.
+    """
+    sampling = model.sampling(**given)
+    loop = asyncio.get_running_loop()
+    started = time.monotonic()
+    prompt_ids = await loop.run_in_executor(_text_threads, model.encode, prompt)
+    tokenise_ms = (time.monotonic() - started) * 1e3
+    return Turn(model, Request(request_id, prompt_ids, sampling), arrived_at, tokenise_ms)
+
+
+async def answer(turn: Turn) -> AsyncIterator[TextEvent | FinishedEvent]:
+    """The events of a turn; the last one is a FinishedEvent. Closing it aborts the sequence.
+
+    Raises:
+        TwostrokeError: the sequence was refused, failed, or was stopped with the server.
+    """
+    events = turn.model.events(
+        turn.request, arrived_at=turn.arrived_at, tokenise_ms=turn.tokenise_ms
+    )
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, FailedEvent):
+                raise event.error
+            if isinstance(event, FinishedEvent):
+                if event.reason is FinishReason.ABORTED:
+                    raise UnavailableError("The answer was cut off: the server is stopping.")
+                turn.finished = event
+            yield event
+
+
+async def gather(turn: Turn) -> Answer:
+    """The whole answer of a turn.
+
+    Raises:
+        TwostrokeError: as `answer`.
+    """
+    pieces: list[str] = []
+    async with aclosing(answer(turn)) as events:
+        async for event in events:
+            if isinstance(event, FinishedEvent):
+                return Answer("".join(pieces), event)
+            pieces.append(event.text)
+    raise UnavailableError("The answer ended before it was complete; try again.")

@@ -1,0 +1,69 @@
+"""Fields of OpenAI's bodies that change the answer and that this server does not build yet.
+
+SDKs and frameworks send fields of all kinds, so unknown ones are ignored; but one that would
+make the answer another one is refused by name. Silently different is the worst answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twostroke.errors import RequestError
+
+# The values that ask for nothing; null always does.
+_HARMLESS: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "prompt_logprobs": (),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "structured_outputs": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "grammar": ("",),
+    "json_schema": ({},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "use_beam_search": (False,),
+    "min_tokens": (0,),
+    "bad_words": ([],),
+    "allowed_token_ids": ([],),
+    "continue_final_message": (False,),
+    "add_generation_prompt": (True,),
+    "chat_template": (),
+}
+
+
+def refuse_unsupported(body: Mapping[str, Any]) -> None:
+    """Refuses a body with a field that would change the answer but is not built.
+
+    Raises:
+        RequestError: names the field and the values that are taken.
+    """
+    for name in body.keys() & _HARMLESS.keys():
+        value, harmless = body[name], _HARMLESS[name]
+        if value is None or any(_same(value, allowed) for allowed in harmless):
+            continue
+        only = f"; only {' or '.join(map(repr, harmless))} is taken" if harmless else ""
+        raise RequestError(
+            f"{name} is not supported by this server{only}. Leave it out.",
+            param=name,
+            code="unsupported_parameter",
+        )
+
+
+def _same(value: Any, allowed: Any) -> bool:
+    """Equality in JSON's sense: in Python False equals 0, in a body it does not."""
+    return type(value) is type(allowed) and bool(value == allowed)
