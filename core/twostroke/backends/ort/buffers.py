@@ -1,0 +1,126 @@
+"""Buffers in host memory: numpy arrays that ONNX Runtime reads and writes in place."""
+
+from __future__ import annotations
+
+import math
+import mmap
+from typing import Any
+
+import numpy as np
+
+from twostroke.backends.ort.library import onnxruntime
+from twostroke.backends.protocol import Array
+from twostroke.errors import BackendError, OutOfMemoryError
+
+_PAGED_FROM_BYTES = 1 << 20  # from here on buffers get pages of their own
+
+
+class HostBuffer:
+    """A C-contiguous numpy array, and the OrtValue over the same memory.
+
+    The OrtValue aliases the array without owning it, so the array is kept as long as the buffer;
+    bindings keep the buffers.
+    """
+
+    __slots__ = ("_value", "array")
+
+    def __init__(self, array: Array) -> None:
+        if not array.flags.c_contiguous:
+            raise BackendError("a host buffer needs a C-contiguous array")
+        self.array = array
+        self._value: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The array's shape."""
+        return self.array.shape
+
+    @property
+    def dtype(self) -> str:
+        """Numpy's name of the dtype."""
+        return self.array.dtype.name
+
+    def rows(self, start: int, count: int) -> HostBuffer:
+        """Rows [start, start + count) of the first axis, over the same memory."""
+        if not (start >= 0 and count >= 0 and start + count <= self.array.shape[0]):
+            raise BackendError(
+                f"rows {start} to {start + count} lie outside a buffer of "
+                f"{self.array.shape[0]} rows"
+            )
+        return HostBuffer(self.array[start : start + count])
+
+    def write(self, values: Array) -> None:
+        """Copies `values` (same shape and dtype) into the memory."""
+        check_like(self, values)
+        self.array[...] = values
+
+    def read(self) -> Array:
+        """The memory itself, as an array of the buffer's shape."""
+        return self.array
+
+    def ort_value(self) -> Any:
+        """The OrtValue over this memory, made once."""
+        if self._value is None:
+            self._value = onnxruntime().OrtValue.ortvalue_from_numpy(self.array)
+        return self._value
+
+    def bind_input(self, binding: Any, name: str) -> None:
+        """Ties this memory to a graph input of an IOBinding."""
+        binding.bind_ortvalue_input(name, self.ort_value())
+
+    def bind_output(self, binding: Any, name: str) -> None:
+        """Ties this memory to a graph output of an IOBinding."""
+        binding.bind_ortvalue_output(name, self.ort_value())
+
+
+def check_like(buffer: Any, values: Array) -> None:
+    """Refuses values that do not match a buffer.
+
+    Raises:
+        BackendError: another shape or dtype; both are named.
+    """
+    if values.shape != buffer.shape or values.dtype.name != buffer.dtype:
+        raise BackendError(
+            f"a buffer of {buffer.dtype}{list(buffer.shape)} cannot take "
+            f"{values.dtype.name}{list(values.shape)}"
+        )
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """Numpy's dtype of that name.
+
+    Raises:
+        BackendError: numpy has none (bfloat16).
+    """
+    try:
+        return np.dtype(dtype)
+    except TypeError as error:
+        raise BackendError(
+            f"buffers of dtype {dtype!r} are not supported; export the model with a KV cache in "
+            f"float32 or float16"
+        ) from error
+
+
+def allocate_host(shape: tuple[int, ...], dtype: str) -> HostBuffer:
+    """Zeros in host memory; pages that are never written cost nothing.
+
+    Large buffers are mapped page by page: numpy would ask for huge pages, and one token in a
+    cache row would then touch 2 MiB for each head.
+
+    Raises:
+        OutOfMemoryError: the system refuses the bytes.
+    """
+    kind = numpy_dtype(dtype)
+    num_bytes = math.prod(shape) * kind.itemsize
+    try:
+        if num_bytes < _PAGED_FROM_BYTES:
+            return HostBuffer(np.zeros(shape, kind))
+        pages = mmap.mmap(-1, num_bytes)
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+        return HostBuffer(np.frombuffer(pages, kind).reshape(shape))
+    except (MemoryError, OSError, ValueError, OverflowError) as error:
+        raise OutOfMemoryError(
+            f"{num_bytes} bytes of host memory for a buffer of {dtype}{list(shape)} were refused "
+            f"({error}). Lower `kv.budget`, `context_tokens` or `scheduler.max_rows`."
+        ) from error

@@ -1,0 +1,162 @@
+"""A graph loaded into ONNX Runtime, and buffers tied to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, cast
+
+from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
+from twostroke.backends.ort.placement import RECORD_KEY, read_placement
+from twostroke.backends.protocol import Buffer, Placement, TensorSpec
+from twostroke.errors import BackendError, BundleError, EngineError
+
+
+class Bindable(Protocol):
+    """A buffer that can tie itself to an IOBinding."""
+
+    def bind_input(self, binding: Any, name: str) -> None:
+        """Ties the memory to a graph input."""
+        ...
+
+    def bind_output(self, binding: Any, name: str) -> None:
+        """Ties the memory to a graph output."""
+        ...
+
+
+class OrtBinding:
+    """Buffers tied to a session; run as often as needed. Keeps its buffers alive."""
+
+    __slots__ = ("_binding", "_buffers", "_session")
+
+    def __init__(self, session: OrtSession, binding: Any, buffers: tuple[Buffer, ...]) -> None:
+        self._session = session
+        self._binding = binding
+        self._buffers = buffers
+
+    def run(self) -> None:
+        """Runs the graph and waits for its outputs. Mutates the bound outputs.
+
+        Raises:
+            EngineError: the run failed, or the session is closed.
+        """
+        self._session.run(self._binding)
+
+
+class OrtSession:
+    """One graph on one provider, with the proof of where its nodes are."""
+
+    def __init__(self, graph: Path, session: Any, placement: Placement) -> None:
+        self._graph = graph
+        self._session: Any = session
+        self._placement = placement
+        self._inputs = _specs(session.get_inputs())
+        self._outputs = _specs(session.get_outputs())
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """The declared inputs by name."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Mapping[str, TensorSpec]:
+        """The declared outputs by name."""
+        return self._outputs
+
+    @property
+    def placement(self) -> Placement:
+        """Where the nodes run, as the runtime recorded it."""
+        return self._placement
+
+    def bind(self, inputs: Mapping[str, Buffer], outputs: Mapping[str, Buffer]) -> OrtBinding:
+        """Ties buffers to every declared input and output; about 0.2 ms for 125 tensors.
+
+        Raises:
+            BackendError: a tensor without a buffer, a buffer without a tensor, or another dtype.
+        """
+        self._check("input", self._inputs, inputs)
+        self._check("output", self._outputs, outputs)
+        binding = self._alive().io_binding()
+        for name, buffer in inputs.items():
+            cast(Bindable, buffer).bind_input(binding, name)
+        for name, buffer in outputs.items():
+            cast(Bindable, buffer).bind_output(binding, name)
+        return OrtBinding(self, binding, (*inputs.values(), *outputs.values()))
+
+    def run(self, binding: Any) -> None:
+        """Runs an IOBinding made from this session.
+
+        Raises:
+            EngineError: the run failed, or the session is closed.
+        """
+        session = self._alive()
+        try:
+            session.run_with_iobinding(binding)
+        except Exception as error:  # ONNX Runtime's errors share no base of their own
+            raise EngineError(f"{self._graph.name} failed: {first_line(error)}") from error
+
+    def close(self) -> None:
+        """Frees the session. Its bindings refuse to run from now on."""
+        self._session = None
+
+    def _alive(self) -> Any:
+        if self._session is None:
+            raise EngineError(f"the session of {self._graph.name} is closed")
+        return self._session
+
+    def _check(
+        self, side: str, declared: Mapping[str, TensorSpec], given: Mapping[str, Buffer]
+    ) -> None:
+        if declared.keys() != given.keys():
+            odd = sorted(declared.keys() ^ given.keys())[0]
+            fault = "has no buffer" if odd in declared else "is not declared"
+            raise BackendError(f"{self._graph.name}: the {side} {odd!r} {fault}")
+        for name, buffer in given.items():
+            if buffer.dtype != declared[name].dtype:
+                raise BackendError(
+                    f"{self._graph.name}: the {side} {name!r} is {declared[name].dtype}, "
+                    f"its buffer {buffer.dtype}"
+                )
+
+
+def load_session(
+    graph: Path, provider: str, provider_options: Mapping[str, str], session_options: Any
+) -> OrtSession:
+    """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
+
+    Raises:
+        BundleError: the file is missing, damaged, or holds what this runtime cannot run.
+    """
+    session_options.add_session_config_entry(RECORD_KEY, "1")
+    if not graph.is_file():
+        raise BundleError(
+            f"{graph} does not exist. Export the model again with `twostroke export`."
+        )
+    try:
+        session = onnxruntime().InferenceSession(
+            str(graph),
+            session_options,
+            providers=[(provider, dict(provider_options))],
+            enable_fallback=0,  # or the wrapper retries on the CPU and only prints it
+        )
+        placement = read_placement(session, provider)
+    except Exception as error:
+        raise BundleError(
+            f"{graph} cannot be loaded on {provider}: {first_line(error)} "
+            f"`twostroke verify` checks the bundle's files."
+        ) from error
+    return OrtSession(graph, session, placement)
+
+
+def _specs(arguments: list[Any]) -> Mapping[str, TensorSpec]:
+    return MappingProxyType(
+        {
+            argument.name: TensorSpec(
+                argument.name,
+                tuple(d if isinstance(d, int) else str(d) for d in argument.shape),
+                dtype_name(argument.type),
+            )
+            for argument in arguments
+        }
+    )

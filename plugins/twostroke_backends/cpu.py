@@ -1,0 +1,158 @@
+"""The CPU, through ONNX Runtime's CPUExecutionProvider. Works everywhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twostroke.backends import BackendSpec, Buffer, Device, ProbeResult, hookimpl
+from twostroke.backends.ort import (
+    CPU_PROVIDER,
+    HostBuffer,
+    Option,
+    OrtSession,
+    allocate_host,
+    check_options,
+    load_session,
+    onnxruntime,
+    prove_placement,
+)
+from twostroke.errors import InstallError
+from twostroke.install import check_install
+from twostroke.types import Stroke
+from twostroke_backends import cpu_facts, prepacked
+
+NAME = "cpu"
+OPTIONS = (
+    Option("intra_op_threads", int, "threads an operator uses", low=1, high=1024),
+    Option("spinning", bool, "threads wait actively within a run: faster, costs power", True),
+    Option("share_weights", bool, "keep both graphs' packed weights once, in a cache file", True),
+    Option(
+        "optimization",
+        str,
+        "how much ONNX Runtime rewrites the graph",
+        "all",
+        choices=("none", "basic", "extended", "all"),
+    ),
+)
+_LEVELS = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+def probe() -> ProbeResult:
+    """The one CPU, or why ONNX Runtime cannot be used."""
+    try:
+        check_install()
+    except InstallError as error:
+        return ProbeResult(reason=str(error))
+    details = {
+        "instruction_sets": " ".join(cpu_facts.instruction_sets()) or "unknown",
+        "threads": str(cpu_facts.num_usable_threads()),
+    }
+    device = Device(
+        index=0,
+        name=cpu_facts.cpu_name(),
+        kind="cpu",
+        memory_bytes=cpu_facts.memory_bytes(),
+        dtypes=frozenset({"float32", "float16"}),
+        details=details,
+    )
+    return ProbeResult((device,))
+
+
+class CpuBackend:
+    """Sessions on the CPU over numpy's memory."""
+
+    name = NAME
+    has_row_views = True
+    touches_lazily = True
+
+    def __init__(self, device: Device, options: Mapping[str, Any]) -> None:
+        """Checks the options; loads nothing yet.
+
+        Raises:
+            BackendError: an unknown option or a bad value.
+            InstallError: not exactly one ONNX Runtime.
+        """
+        self.device = device
+        self.options = check_options(NAME, options, OPTIONS)
+        # The kernel that runs otherwise is up to 1.7 times slower in prefill and never faster in
+        # decode on the machines measured. Read by ONNX Runtime when a session is made.
+        os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
+        onnxruntime()
+
+    def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> Buffer:
+        """Zeros in host memory; `on_host` changes nothing here."""
+        return allocate_host(shape, dtype)
+
+    def open_session(self, graph: Path, stroke: Stroke) -> OrtSession:
+        """Loads a graph, from the cache of packed weights where its bundle allows it.
+
+        Raises:
+            PlacementError: nodes landed on another provider.
+            BundleError: the graph cannot be loaded.
+        """
+        session = self._from_cache(graph)
+        if session is None:
+            session = load_session(graph, CPU_PROVIDER, {}, self.session_options())
+        prove_placement(
+            session.placement, graph.name, "Reinstall onnxruntime; it lacks its own CPU provider."
+        )
+        return session
+
+    def session_options(self, optimization: str | None = None) -> Any:
+        """Fresh SessionOptions as the options of this backend say."""
+        runtime = onnxruntime()
+        options = runtime.SessionOptions()
+        options.log_severity_level = 3  # errors; warnings about graphs are not for users
+        level = _LEVELS[optimization or self.options["optimization"]]
+        options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, level)
+        options.intra_op_num_threads = (
+            self.options["intra_op_threads"] or cpu_facts.num_usable_threads()
+        )
+        options.inter_op_num_threads = 1
+        spinning = "1" if self.options["spinning"] else "0"
+        options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
+        # Each session has a pool of its own. Threads that still spin after a prefill would take
+        # the cores from the decode step that follows, and double its time.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        return options
+
+    def close(self) -> None:
+        """Nothing to free: memory goes with the last buffer and session."""
+
+    def _from_cache(self, graph: Path) -> OrtSession | None:
+        if not self.options["share_weights"]:
+            return None
+        packed = prepacked.packed_graph(graph, self.options["optimization"], self.session_options)
+        if packed is None:
+            return None
+        return load_session(packed, CPU_PROVIDER, {}, self.session_options("none"))
+
+
+def _open(device: Device, options: Mapping[str, Any]) -> CpuBackend:
+    return CpuBackend(device, options)
+
+
+@hookimpl
+def twostroke_backends() -> Sequence[BackendSpec]:
+    """The CPU, always the last resort."""
+    return [
+        BackendSpec(
+            name=NAME,
+            api_version=1,
+            summary="any processor, through ONNX Runtime's CPU provider",
+            probe=probe,
+            open=_open,
+            priority=0,
+        )
+    ]
+
+
+__all__ = ["OPTIONS", "CpuBackend", "HostBuffer", "probe", "twostroke_backends"]

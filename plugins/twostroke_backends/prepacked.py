@@ -1,0 +1,206 @@
+"""Weights once for two sessions: packed weights in a file that both sessions map.
+
+ONNX Runtime packs the weights of matrix products into the layout its kernels want, each session
+for itself, in memory that nothing shares: two sessions hold them twice. It can also save a graph
+with its packed weights as external data. Two graphs saved alike then read one file, and the
+operating system keeps its pages once.
+
+The cache belongs to one bundle, ONNX Runtime version and kind of processor, and lies outside the
+bundle: `TWOSTROKE_CACHE`, or the user's cache folder. It is built on first load and is safe to
+delete at any time; a damaged one is built again.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from twostroke.backends.ort import CPU_PROVIDER, onnxruntime
+from twostroke.bundle.manifest import MANIFEST_NAME
+from twostroke_backends import cpu_facts
+
+_FORMAT = "1"  # raised when the layout of a cache entry changes
+_FACTS = "facts.json"
+_WEIGHTS = "weights.bin"
+_log = logging.getLogger(__name__)
+_building = threading.Lock()
+_checked: set[tuple[Path, int]] = set()  # entries whose bytes were checked by this process
+
+MakeOptions = Callable[[], Any]
+
+
+def cache_root() -> Path:
+    """Where packed weights lie: `TWOSTROKE_CACHE`, or the user's cache folder."""
+    given = os.environ.get("TWOSTROKE_CACHE")
+    root = Path(given) if given else Path(platformdirs.user_cache_dir("twostroke"))
+    return root / "prepacked"
+
+
+def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> Path | None:
+    """The packed twin of a bundle's graph, built now where it is not there yet.
+
+    `make_options` answers fresh SessionOptions. None where the graph belongs to no bundle, or
+    where the cache cannot be written: a warning says so, and the caller loads the graph itself.
+    """
+    graphs = _graphs_of_bundle(graph)
+    if graph.name not in graphs:
+        return None
+    root = graph.parent.absolute()
+    try:
+        host = _host(optimization)
+        entry = cache_root() / _key(root, host)
+        with _building:
+            if not _is_whole(entry):
+                discard(entry)
+                _build(entry, root, graphs, host, make_options)
+        return entry / graph.name
+    except Exception as error:  # a cache must not stop a start: no space, no right to write
+        _log.warning(
+            "the packed weights of %s cannot be cached in %s (%s): both sessions keep their own "
+            "copy in memory; set TWOSTROKE_CACHE to a folder with space",
+            root,
+            cache_root(),
+            error,
+        )
+        return None
+
+
+def discard(entry: Path) -> None:
+    """Removes a cache entry, as far as the system allows it (mapped files stay on Windows)."""
+    shutil.rmtree(entry, ignore_errors=True)
+
+
+def _graphs_of_bundle(graph: Path) -> tuple[str, ...]:
+    """File names of the bundle's graphs; empty where the folder is no bundle."""
+    try:
+        manifest = json.loads((graph.parent / MANIFEST_NAME).read_text(encoding="utf-8"))
+        names = (manifest["prefill_graph"], manifest["decode_graph"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()
+    return tuple(dict.fromkeys(str(name) for name in names))
+
+
+def _host(optimization: str) -> str:
+    """What the packed bytes depend on beside the bundle."""
+    return "\n".join((_FORMAT, onnxruntime().__version__, cpu_facts.cpu_kind(), optimization))
+
+
+def _key(root: Path, host: str) -> str:
+    """The entry's name. The manifest holds the hashes of all the bundle's files."""
+    manifest = hashlib.sha256((root / MANIFEST_NAME).read_bytes()).hexdigest()
+    return hashlib.sha256(f"{manifest}\n{host}".encode()).hexdigest()[:32]
+
+
+def _build(
+    entry: Path, root: Path, graphs: Sequence[str], host: str, make_options: MakeOptions
+) -> None:
+    """Saves every graph with its packed weights, then puts the entry in place as a whole."""
+    with _staging(entry) as folder:
+        for name in graphs:
+            saved = folder / f"{name}.saved"
+            saved.mkdir()
+            _save_packed(root / name, saved / name, make_options())
+            _merge(saved, name, folder)
+            saved.rmdir()
+        files = {path.name: _fact(path) for path in folder.iterdir()}
+        facts = {"bundle": str(root), "host": host, "files": files}
+        (folder / _FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
+        for path in folder.iterdir():
+            _flush(path)
+        try:
+            folder.rename(entry)
+        except OSError:
+            if not _is_whole(entry):  # else another process was faster: its entry is as good
+                raise
+    _drop_superseded(entry, root, host)
+    _log.info("packed the weights of %s into %s", root, entry)
+
+
+def _save_packed(graph: Path, out: Path, options: Any) -> None:
+    options.optimized_model_filepath = str(out)
+    for key, value in (
+        ("session.save_external_prepacked_constant_initializers", "1"),
+        ("session.optimized_model_external_initializers_file_name", _WEIGHTS),
+        ("session.optimized_model_external_initializers_min_size_in_bytes", "256"),
+    ):
+        options.add_session_config_entry(key, value)
+    onnxruntime().InferenceSession(str(graph), options, providers=[CPU_PROVIDER])
+
+
+def _merge(saved: Path, name: str, folder: Path) -> None:
+    """Moves a saved graph into the entry; its weights only where they are not there yet."""
+    weights, shared = saved / _WEIGHTS, folder / _WEIGHTS
+    if not weights.exists():
+        pass
+    elif not shared.exists():
+        weights.rename(shared)
+    elif filecmp.cmp(weights, shared, shallow=False):
+        weights.unlink()
+    else:
+        raise ValueError("the graphs pack their weights differently")
+    (saved / name).rename(folder / name)
+
+
+@contextmanager
+def _staging(entry: Path) -> Iterator[Path]:
+    """A temporary folder beside the entry; whatever is left of it is removed."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=entry.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fact(path: Path) -> dict[str, int]:
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            checksum = zlib.crc32(block, checksum)
+    return {"num_bytes": path.stat().st_size, "crc32": checksum}
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def _is_whole(entry: Path) -> bool:
+    """Whether every file of an entry has its size and checksum (read once in a process)."""
+    try:
+        facts = entry / _FACTS
+        stamp = (entry, facts.stat().st_mtime_ns)
+        files = json.loads(facts.read_text(encoding="utf-8"))["files"]
+        if any((entry / name).stat().st_size != fact["num_bytes"] for name, fact in files.items()):
+            return False
+        if stamp not in _checked and any(_fact(entry / n) != fact for n, fact in files.items()):
+            return False
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+    _checked.add(stamp)
+    return True
+
+
+def _drop_superseded(entry: Path, root: Path, host: str) -> None:
+    """Removes other entries of the same bundle folder on this host: it was exported again."""
+    for path in entry.parent.glob(f"[!.]*/{_FACTS}"):
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            superseded = (facts["bundle"], facts["host"]) == (str(root), host)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if superseded and path.parent != entry:
+            discard(path.parent)
