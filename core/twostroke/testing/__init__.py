@@ -1,1 +1,1 @@
-"""Filled in by its owner."""
+"""For tests of the engine, of surfaces and of backend plugins; needs no ONNX Runtime."""

@@ -1,0 +1,102 @@
+"""Builds an engine: memory plan, sessions, contract, buffers, in this order."""
+
+from __future__ import annotations
+
+from twostroke.backends.protocol import Backend, Session
+from twostroke.bundle import Bundle
+from twostroke.bundle.contract import check_contract
+from twostroke.bundle.manifest import Manifest
+from twostroke.engine.engine import Engine
+from twostroke.engine.kv_cache import KVCache
+from twostroke.engine.limits import EngineLimits
+from twostroke.engine.runner import OpenStroke, Runner
+from twostroke.engine.scheduler import Scheduler
+from twostroke.errors import ConfigError
+from twostroke.life.memory import MemoryPlan, auto_budget_bytes, kv_bytes_per_token, plan_memory
+from twostroke.types import Stroke
+
+
+def build_engine(
+    bundle: Bundle, prefill_backend: Backend, decode_backend: Backend, limits: EngineLimits
+) -> Engine:
+    """An engine that is ready to `start`. The backends stay the caller's to close.
+
+    Raises:
+        ConfigError: a context longer than the bundle's.
+        OutOfMemoryError: not one row fits the KV budget.
+        ContractError: a graph that the engine cannot feed.
+        PlacementError, BundleError: from the backends.
+    """
+    manifest = bundle.manifest
+    context_tokens = limits.context_tokens or manifest.context_tokens
+    if context_tokens > manifest.context_tokens:
+        raise ConfigError(
+            [
+                f"context_tokens is {context_tokens}, the bundle {manifest.name!r} was exported "
+                f"for {manifest.context_tokens}. Lower it or export with a longer --context."
+            ]
+        )
+    plan = _plan(manifest, prefill_backend, decode_backend, context_tokens, limits)
+    prefill = OpenStroke(prefill_backend, _open(bundle, prefill_backend, Stroke.PREFILL))
+    opened: list[Session] = [prefill.session]
+    try:
+        decode = OpenStroke(decode_backend, _open(bundle, decode_backend, Stroke.DECODE))
+        opened.append(decode.session)
+        runner = Runner(
+            prefill,
+            decode,
+            manifest,
+            num_rows=plan.num_rows,
+            capacity_tokens=plan.capacity_tokens,
+        )
+    except BaseException:
+        for session in opened:
+            session.close()
+        raise
+    scheduler = Scheduler(
+        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
+        max_queue=limits.max_queue,
+        prefill_chunk_tokens=limits.prefill_chunk_tokens,
+        max_span_rows=runner.max_span_rows,
+    )
+    return Engine(
+        runner,
+        scheduler,
+        context_tokens=context_tokens,
+        eos_ids=frozenset(manifest.tokens.eos_ids),
+        memory_plan=plan,
+    )
+
+
+def _open(bundle: Bundle, backend: Backend, stroke: Stroke) -> Session:
+    graph = bundle.graph(stroke)
+    session = backend.open_session(graph, stroke)
+    try:
+        num_layers = len(bundle.manifest.kv_layers)
+        check_contract(graph.name, stroke, session.inputs, session.outputs, num_layers)
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
+def _plan(
+    manifest: Manifest,
+    prefill_backend: Backend,
+    decode_backend: Backend,
+    context_tokens: int,
+    limits: EngineLimits,
+) -> MemoryPlan:
+    num_copies = 1 if prefill_backend is decode_backend else 2
+    bytes_per_token = num_copies * kv_bytes_per_token(manifest.kv_layers, manifest.kv_dtype)
+    budget_bytes = limits.kv_budget_bytes
+    if budget_bytes is None:
+        device = decode_backend.device
+        budget_bytes = auto_budget_bytes(device.memory_bytes, is_host=device.kind == "cpu")
+    return plan_memory(
+        bytes_per_token=bytes_per_token,
+        context_tokens=context_tokens,
+        max_rows=limits.max_rows,
+        budget_bytes=budget_bytes,
+        touches_lazily=prefill_backend.touches_lazily and decode_backend.touches_lazily,
+    )

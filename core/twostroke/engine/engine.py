@@ -1,0 +1,175 @@
+"""The engine of one model: takes requests from any thread, serves them in a thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Mapping
+
+from twostroke.backends.protocol import Placement
+from twostroke.engine.intake import Intake, Sink, Work
+from twostroke.engine.limits import EngineStats
+from twostroke.engine.runner import Runner
+from twostroke.engine.sampler import SamplerState
+from twostroke.engine.scheduler import Scheduler
+from twostroke.engine.sequence import sequence_for
+from twostroke.engine.stepper import Stepper
+from twostroke.errors import RequestError
+from twostroke.life.memory import MemoryPlan
+from twostroke.life.timeline import Clock, Timeline
+from twostroke.types import Request, Stroke, TokenId
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Owns the step thread, the runner and the scheduler of one model.
+
+    `context_tokens` bounds prompt and answer together, `memory_plan` says what the KV cache may
+    take. The end-of-sequence token of an answer is counted in `num_completion_tokens`, as OpenAI
+    counts it, but no TokenEvent is sent for it; the same holds for a request's `stop_ids`.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        scheduler: Scheduler,
+        *,
+        context_tokens: int,
+        eos_ids: frozenset[TokenId],
+        memory_plan: MemoryPlan,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.context_tokens = context_tokens
+        self.memory_plan = memory_plan
+        self.vocab_size = runner.vocab_size
+        self.placements: Mapping[Stroke, Placement] = dict(runner.placements)
+        self._runner = runner
+        self._eos_ids = eos_ids
+        self._clock = clock
+        self._intake = Intake(scheduler)
+        self._stepper = Stepper(self._intake, runner, clock)
+        self._thread: threading.Thread | None = None
+        self._life = threading.Lock()  # start and stop, one at a time
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Starts the step thread. Starting twice, or after a stop, does nothing."""
+        with self._life:
+            if self._thread is not None or self._is_stopped:
+                return
+            # A daemon, so that a forgotten engine never keeps a program alive; stopped at exit,
+            # so that no graph runs while the interpreter is taken down.
+            self._thread = threading.Thread(target=self._serve, name="twostroke", daemon=True)
+            atexit.register(self.stop)
+            self._thread.start()
+
+    def stop(self, *, drain_timeout_s: float = 0.0) -> None:
+        """Refuses new requests, lets running ones end for `drain_timeout_s`, aborts the rest.
+
+        Frees the sessions; the backends stay open. Stopping twice is harmless. Called from a
+        sink (in the engine thread) it only asks for the end and returns.
+        """
+        self._intake.refuse()
+        if threading.current_thread() is self._thread:
+            self._intake.close()
+            return
+        if self._thread is not None and drain_timeout_s > 0:
+            self._intake.wait_until_empty(drain_timeout_s)
+        self._intake.close()
+        with self._life:
+            if self._is_stopped:
+                return
+            self._is_stopped = True
+            if self._thread is None:
+                self._serve()  # never started: tell those who wait that it is over
+            else:
+                self._thread.join()
+                atexit.unregister(self.stop)
+            self._runner.close()
+
+    def submit(
+        self, request: Request, sink: Sink, *, arrived_at: float, tokenise_ms: float | None = 0.0
+    ) -> None:
+        """Hands a request to the engine; any thread.
+
+        `sink` is called in the engine thread with TokenEvents and exactly one terminal event; it
+        must not block. A sink that raises aborts its own sequence only. `arrived_at` is on the
+        engine's clock (`time.monotonic`).
+
+        Raises:
+            RequestError: an empty prompt, an id outside of the vocabulary, a request id in use.
+            ContextLengthError: the prompt leaves no room for an answer.
+            UnavailableError: the queue is full, or the engine is stopping.
+        """
+        check_prompt(request, self.vocab_size)
+        params = request.sampling
+        timeline = Timeline(arrived_at, self._clock(), tokenise_ms)
+        eos_ids = frozenset() if params.ignore_eos else self._eos_ids
+        work = Work(
+            sequence_for(request, self.context_tokens),
+            sink,
+            timeline,
+            SamplerState(params, request.prompt_ids),
+            eos_ids | params.stop_ids,
+        )
+        self._intake.submit(work)
+
+    def abort(self, request_id: str) -> None:
+        """Ends a sequence with reason `aborted`, at the latest in the step after the next.
+
+        Any thread; unknown ids are ignored.
+        """
+        self._intake.abort(request_id)
+
+    def stats(self) -> EngineStats:
+        """The load right now; any thread."""
+        return self._intake.stats()
+
+    def check(self) -> None:
+        """Proves the invariants of scheduler and KV cache. Raises AssertionError."""
+        self._intake.check()
+
+    def _serve(self) -> None:
+        try:
+            while self._serve_step():
+                pass
+        except Exception as fault:
+            self._stepper.abandon_all(fault)
+
+    def _serve_step(self) -> bool:
+        try:
+            step = self._intake.next_step()
+            if step is None:
+                return False
+            self._stepper.run(step)
+        except Exception as fault:  # a fault of the engine itself: end all that it may have hurt
+            self._stepper.fail_all(fault)
+        return True
+
+
+def check_prompt(request: Request, vocab_size: int) -> None:
+    """Refuses what a graph would answer with garbage: Gather wraps negative ids silently.
+
+    Raises:
+        RequestError: an empty prompt, or an id outside of [0, vocab_size).
+    """
+    if not request.prompt_ids:
+        raise RequestError("The prompt is empty. Give it at least one token.", param="prompt")
+    lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
+    if lowest < 0 or highest >= vocab_size:
+        culprit = lowest if lowest < 0 else highest
+        raise RequestError(
+            f"The prompt holds the token id {culprit}; the vocabulary has ids from 0 to "
+            f"{vocab_size - 1}.",
+            param="prompt",
+        )
+    for token_id in request.sampling.logit_bias:
+        if not 0 <= token_id < vocab_size:
+            raise RequestError(
+                f"logit_bias names the token id {token_id}; the vocabulary has ids from 0 to "
+                f"{vocab_size - 1}.",
+                param="logit_bias",
+            )

@@ -1,0 +1,192 @@
+"""Who gets a row, and what the next step does. Pure policy: no arrays, no sessions, no clock.
+
+First come, first served. A sequence is admitted when a row is free and the KV budget can hold
+the longest it may become, so nothing that was admitted ever runs out of memory half-way. Each
+step spends up to `prefill_chunk_tokens` prompt tokens on the oldest prompts and decodes every
+sequence whose prompt is done; a long prompt therefore delays running streams by one chunk, not
+by its length (chunked prefill, Agrawal et al. 2023).
+
+Invariants (`check` proves them):
+1. Waiting sequences have no row; prefilling and decoding ones have one each, all different.
+2. A prefilling row is shorter than its prompt.
+3. A decoding row holds every token of its sequence but the newest.
+4. At most one row is partly prefilled: prompts are read in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from twostroke.engine.kv_cache import KVCache
+from twostroke.engine.sequence import Phase, Sequence
+from twostroke.engine.spans import split_spans
+from twostroke.errors import RequestError, UnavailableError
+from twostroke.types import TokenId
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillChunk:
+    """Prompt tokens [start, start + len(token_ids)) of one sequence, for its row."""
+
+    sequence: Sequence
+    row: int
+    start: int
+    token_ids: tuple[TokenId, ...]
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeBatch:
+    """One run of the decode graph over rows [start, start + len(sequences)).
+
+    `sequences[i]` is the one in row `start + i`, None where that row must not decode.
+    """
+
+    start: int
+    sequences: tuple[Sequence | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one step does: prompt chunks first, then decode batches."""
+
+    prefill: tuple[PrefillChunk, ...] = ()
+    decode: tuple[DecodeBatch, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.prefill or self.decode)
+
+
+class Scheduler:
+    """Owns the queue and the policy. Called by one thread at a time."""
+
+    def __init__(
+        self,
+        cache: KVCache,
+        *,
+        max_queue: int,
+        prefill_chunk_tokens: int,
+        max_span_rows: int | None = None,
+    ) -> None:
+        self.cache = cache
+        self._max_queue = max_queue
+        self._prefill_chunk_tokens = prefill_chunk_tokens
+        self._max_span_rows = max_span_rows
+        self._waiting: deque[Sequence] = deque()
+        self._prefilling: list[Sequence] = []  # in order of admission
+        self._decoding: list[Sequence] = []
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences in the queue."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that hold a row."""
+        return len(self._prefilling) + len(self._decoding)
+
+    def submit(self, sequence: Sequence) -> None:
+        """Admits the sequence, or queues it.
+
+        Raises:
+            RequestError: it could never fit the KV budget.
+            UnavailableError: the queue is full.
+        """
+        if sequence.max_total_tokens > self.cache.num_tokens:
+            raise RequestError(
+                f"Prompt and answer may reach {sequence.max_total_tokens} tokens, the KV cache "
+                f"holds {self.cache.num_tokens}. Ask for fewer max_tokens, shorten the prompt or "
+                f"raise kv.budget.",
+                param="max_tokens",
+                code="kv_budget_exceeded",
+            )
+        if not self._waiting and self._admit(sequence):
+            return
+        if len(self._waiting) >= self._max_queue:
+            raise UnavailableError(
+                f"All rows are busy and {len(self._waiting)} requests wait already (the limit is "
+                f"{self._max_queue}). Try again, or raise scheduler.max_queue."
+            )
+        self._waiting.append(sequence)
+
+    def plan(self) -> Plan:
+        """Admits what fits and says what to run next. An empty plan means: nothing to do."""
+        while self._waiting and self._admit(self._waiting[0]):
+            self._waiting.popleft()
+        return Plan(tuple(self._plan_prefill()), tuple(self._plan_decode()))
+
+    def commit_prefill(self, chunk: PrefillChunk) -> None:
+        """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
+        self.cache.advance(chunk.row, len(chunk.token_ids))
+        if chunk.is_last:
+            self._prefilling.remove(chunk.sequence)
+            self._decoding.append(chunk.sequence)
+            chunk.sequence.phase = Phase.DECODE
+
+    def commit_decode(self, sequence: Sequence) -> None:
+        """Notes that the sequence's newest token is in its row."""
+        assert sequence.row is not None
+        self.cache.advance(sequence.row, 1)
+
+    def end(self, sequence: Sequence) -> None:
+        """Forgets the sequence and frees its row, whatever its phase. Ending twice is harmless."""
+        if sequence.phase is Phase.WAITING:
+            self._waiting.remove(sequence)
+        elif sequence.phase is Phase.PREFILL:
+            self._prefilling.remove(sequence)
+        elif sequence.phase is Phase.DECODE:
+            self._decoding.remove(sequence)
+        if sequence.row is not None:
+            self.cache.release(sequence.row)
+        sequence.row = None
+        sequence.phase = Phase.ENDED
+
+    def check(self) -> None:
+        """Proves the invariants of the scheduler and its cache. Raises AssertionError."""
+        self.cache.check()
+        assert all(s.phase is Phase.WAITING and s.row is None for s in self._waiting)
+        running = [*self._prefilling, *self._decoding]
+        rows = [s.row for s in running]
+        assert None not in rows
+        assert len(set(rows)) == len(rows) == self.cache.num_rows - self.cache.num_free_rows
+        lengths = {id(s): self.cache.length(s.row) for s in running if s.row is not None}
+        for sequence in self._prefilling:
+            assert sequence.phase is Phase.PREFILL
+            assert lengths[id(sequence)] < len(sequence.prompt_ids)
+        for sequence in self._decoding:
+            assert sequence.phase is Phase.DECODE
+            assert lengths[id(sequence)] == sequence.num_tokens - 1
+        assert sum(lengths[id(s)] > 0 for s in self._prefilling) <= 1
+
+    def _admit(self, sequence: Sequence) -> bool:
+        row = self.cache.reserve(sequence.max_total_tokens)
+        if row is None:
+            return False
+        sequence.row = row
+        sequence.phase = Phase.PREFILL
+        self._prefilling.append(sequence)
+        return True
+
+    def _plan_prefill(self) -> list[PrefillChunk]:
+        budget_tokens = self._prefill_chunk_tokens
+        chunks: list[PrefillChunk] = []
+        for sequence in self._prefilling:
+            if budget_tokens == 0:
+                break
+            assert sequence.row is not None
+            start = self.cache.length(sequence.row)
+            token_ids = sequence.prompt_ids[start : start + budget_tokens]
+            is_last = start + len(token_ids) == len(sequence.prompt_ids)
+            chunks.append(PrefillChunk(sequence, sequence.row, start, token_ids, is_last))
+            budget_tokens -= len(token_ids)
+        return chunks
+
+    def _plan_decode(self) -> list[DecodeBatch]:
+        by_row = {s.row: s for s in self._decoding if s.row is not None}
+        spans = split_spans(sorted(by_row), max_span_rows=self._max_span_rows)
+        return [
+            DecodeBatch(start, tuple(by_row.get(row) for row in range(start, start + count)))
+            for start, count in spans
+        ]

@@ -1,0 +1,63 @@
+"""One prompt and its answer while they are in the engine."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from twostroke.errors import ContextLengthError
+from twostroke.types import Request, TokenId
+
+
+class Phase(enum.Enum):
+    """Where a sequence stands. It only ever moves down this list."""
+
+    WAITING = "waiting"  # in the queue, no row
+    PREFILL = "prefill"  # has a row, the prompt is not wholly in it
+    DECODE = "decode"  # the prompt is in the row, one token a step
+    ENDED = "ended"  # the row is free again
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Owns its token ids. `row` is set from admission until the end.
+
+    Invariant in DECODE: the row holds every token but the newest, which the next step feeds.
+    """
+
+    request_id: str
+    prompt_ids: tuple[TokenId, ...]
+    max_total_tokens: int  # prompt and answer together: where it ends with reason `length`
+    answer_ids: list[TokenId] = field(default_factory=list)
+    phase: Phase = Phase.WAITING
+    row: int | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the prompt and the answer so far."""
+        return len(self.prompt_ids) + len(self.answer_ids)
+
+    @property
+    def is_full(self) -> bool:
+        """True where not one more token may be made."""
+        return self.num_tokens >= self.max_total_tokens
+
+
+def sequence_for(request: Request, context_tokens: int) -> Sequence:
+    """A waiting sequence; its length is bounded by the request and by the context.
+
+    Raises:
+        ContextLengthError: the prompt leaves no room for a single token of answer.
+    """
+    num_prompt_tokens = len(request.prompt_ids)
+    if num_prompt_tokens + 1 > context_tokens:
+        raise ContextLengthError(
+            f"The prompt has {num_prompt_tokens} tokens, the context holds {context_tokens} with "
+            f"at least one for the answer. Shorten the prompt to {context_tokens - 1} tokens or "
+            f"serve the model with a larger context_tokens.",
+            param="prompt",
+        )
+    max_total_tokens = context_tokens
+    if request.sampling.max_tokens is not None:
+        max_total_tokens = min(context_tokens, num_prompt_tokens + request.sampling.max_tokens)
+    return Sequence(request.request_id, request.prompt_ids, max_total_tokens)

@@ -1,0 +1,142 @@
+"""Runs one step: the only place that sees scheduler, runner and sampler together.
+
+A fault ends the sequences that the failing run served and no others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from twostroke.engine.intake import Intake, Step, Work
+from twostroke.engine.runner import Runner
+from twostroke.engine.sampler import UNUSABLE, sample
+from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
+from twostroke.errors import EngineError, TwostrokeError
+from twostroke.life.timeline import Clock
+from twostroke.types import Event, FailedEvent, FinishedEvent, FinishReason, TokenEvent, TokenId
+
+log = logging.getLogger(__name__)
+
+
+class Stepper:
+    """Turns steps into events. Every method runs in the engine thread."""
+
+    def __init__(self, intake: Intake, runner: Runner, clock: Clock) -> None:
+        self._intake = intake
+        self._runner = runner
+        self._clock = clock
+
+    def run(self, step: Step) -> None:
+        """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
+        for work, reason in step.ended:
+            self._tell_end(work, reason)
+        for chunk in step.plan.prefill:
+            self._prefill(chunk)
+        for batch in step.plan.decode:
+            self._decode(batch)
+
+    def fail_all(self, fault: Exception) -> None:
+        """Ends everything in the engine after a fault of the engine itself."""
+        self._fail(self._intake.all_work(), fault, "run a step")
+
+    def abandon_all(self, fault: Exception) -> None:
+        """The last resort where even `fail_all` failed: the engine takes no more requests."""
+        log.critical("the engine has stopped", exc_info=fault)
+        error = EngineError("The engine has stopped after a fault. Restart it; the log says why.")
+        for work in self._intake.abandon():
+            self._tell(work, FailedEvent(error))
+
+    def _prefill(self, chunk: PrefillChunk) -> None:
+        work = self._intake.work_of(chunk.sequence)
+        work.timeline.start_prefill(self._clock())
+        try:
+            logits = self._runner.prefill(
+                chunk.row, chunk.start, chunk.token_ids, is_last=chunk.is_last
+            )  # [1, vocab]
+            tokens = sample(logits, [work.sampler]) if chunk.is_last else []
+        except Exception as fault:
+            self._fail([work], fault, "prefill")
+            return
+        self._intake.commit_prefill(chunk)
+        if chunk.is_last:
+            work.timeline.end_prefill(self._clock())
+            self._accept(work, tokens[0])
+
+    def _decode(self, batch: DecodeBatch) -> None:
+        works = [None if s is None else self._intake.work_of(s) for s in batch.sequences]
+        served = [work for work in works if work is not None]
+        fed = [0 if s is None else s.answer_ids[-1] for s in batch.sequences]
+        lengths = self._intake.span_lengths(batch.start, len(fed))
+        try:
+            logits = self._runner.decode(batch.start, fed, lengths)  # [batch, vocab]
+            tokens = sample(logits, [None if work is None else work.sampler for work in works])
+        except Exception as fault:
+            self._fail(served, fault, "decode")
+            return
+        for work, token_id in zip(works, tokens, strict=True):
+            if work is not None:
+                self._intake.commit_decode(work.sequence)
+                self._accept(work, token_id)
+
+    def _accept(self, work: Work, token_id: TokenId) -> None:
+        """Takes a sampled token: tells it, or ends the sequence."""
+        if token_id == UNUSABLE:
+            fault = EngineError(
+                "The graph answered logits that are no finite numbers, so no token can be chosen. "
+                "Check the bundle with `twostroke verify`, or try another precision."
+            )
+            self._fail([work], fault, "sample")
+            return
+        sequence = work.sequence
+        sequence.answer_ids.append(token_id)
+        work.sampler.add(token_id)
+        work.timeline.add_token(self._clock())
+        if token_id in work.stop_ids:
+            self._finish(work, FinishReason.STOP)
+            return
+        if not self._tell(work, TokenEvent(token_id, len(sequence.answer_ids) - 1)):
+            self._finish(work, FinishReason.ABORTED)
+        elif sequence.is_full:
+            self._finish(work, FinishReason.LENGTH)
+
+    def _finish(self, work: Work, reason: FinishReason) -> None:
+        outcome = "aborted" if reason is FinishReason.ABORTED else "finished"
+        if self._intake.end(work, outcome):
+            self._tell_end(work, reason)
+
+    def _tell_end(self, work: Work, reason: FinishReason) -> None:
+        sequence = work.sequence
+        self._tell(
+            work,
+            FinishedEvent(
+                reason,
+                num_prompt_tokens=len(sequence.prompt_ids),
+                num_completion_tokens=len(sequence.answer_ids),
+                timings=work.timeline.timings(),
+            ),
+        )
+
+    def _fail(self, works: Sequence[Work], fault: Exception, doing: str) -> None:
+        if isinstance(fault, TwostrokeError):
+            error = fault
+            log.error("failed to %s for %s: %s", doing, [w.request_id for w in works], fault)
+        else:
+            error = EngineError(
+                f"The engine failed to {doing}: {type(fault).__name__}: {fault}. The sequence is "
+                f"lost, others go on; the log has the details."
+            )
+            error.__cause__ = fault
+            log.error("failed to %s", doing, exc_info=fault)
+        for work in works:
+            if self._intake.end(work, "failed"):
+                self._tell(work, FailedEvent(error))
+
+    def _tell(self, work: Work, event: Event) -> bool:
+        """Calls the sink; False where it raised, which means that nobody listens any more."""
+        try:
+            work.sink(event)
+        except Exception:
+            log.exception("the listener of request %s failed", work.request_id)
+            return False
+        return True

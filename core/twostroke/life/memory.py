@@ -1,0 +1,103 @@
+"""The memory plan of the KV cache, made before anything is allocated.
+
+A token takes, over all layers, two sides (key and value) of `num_kv_heads * head_dim` elements:
+
+    bytes per token = sum over layers of 2 * num_kv_heads * head_dim * dtype bytes
+
+(the cache of grouped-query attention, Ainslie et al. 2023). A row holds `kv_capacity(context)`
+tokens. Where memory that was never written costs nothing, rows are address space and the budget
+counts the tokens that sequences reserve; elsewhere every row is paid in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twostroke.backends.protocol import dtype_bytes
+from twostroke.bundle.manifest import KVLayer
+from twostroke.errors import OutOfMemoryError
+from twostroke.life.free_memory import free_memory_bytes
+
+__all__ = [
+    "MemoryPlan",
+    "auto_budget_bytes",
+    "free_memory_bytes",
+    "kv_bytes_per_token",
+    "kv_capacity",
+    "plan_memory",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """How many rows the KV cache gets and how many tokens they may hold together.
+
+    `kv_bytes` is the most the cache may ever take: what sequences can reserve where untouched
+    memory is free, every row in full elsewhere.
+    """
+
+    num_rows: int
+    capacity_tokens: int  # of one row, a little more than the context
+    kv_bytes_per_token: int
+    kv_tokens_total: int
+    budget_bytes: int
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of the KV cache when it is full."""
+        return self.kv_tokens_total * self.kv_bytes_per_token
+
+
+def kv_capacity(context_tokens: int) -> int:
+    """Tokens a row is allocated for: one more than the context, rounded up to a multiple of 8."""
+    return -(-(context_tokens + 1) // 8) * 8
+
+
+def kv_bytes_per_token(layers: Sequence[KVLayer], dtype: str) -> int:
+    """Bytes that one token takes in the cache of all layers, keys and values."""
+    elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in layers)
+    return elements * dtype_bytes(dtype)
+
+
+def auto_budget_bytes(device_memory_bytes: int | None, *, is_host: bool) -> int:
+    """The budget where none is given: half of the free memory of the host or of the device."""
+    if is_host or device_memory_bytes is None:
+        return free_memory_bytes() // 2
+    return device_memory_bytes // 2
+
+
+def plan_memory(
+    *,
+    bytes_per_token: int,
+    context_tokens: int,
+    max_rows: int,
+    budget_bytes: int,
+    touches_lazily: bool,
+) -> MemoryPlan:
+    """Rows and tokens that fit `budget_bytes`.
+
+    Raises:
+        OutOfMemoryError: not even one row of the whole context fits; the message says which
+            context would.
+    """
+    capacity = kv_capacity(context_tokens)
+    tokens_in_budget = budget_bytes // bytes_per_token
+    if tokens_in_budget < capacity:
+        fits = max(tokens_in_budget // 8 * 8 - 1, 0)
+        raise OutOfMemoryError(
+            f"The KV cache of one sequence of {context_tokens} tokens takes "
+            f"{_mib(capacity * bytes_per_token)}, the budget is {_mib(budget_bytes)}. "
+            f"Raise kv.budget or set context_tokens to {fits} or less."
+        )
+    if touches_lazily:
+        num_rows = max_rows
+        kv_tokens_total = min(tokens_in_budget, max_rows * capacity)
+    else:
+        num_rows = min(max_rows, tokens_in_budget // capacity)
+        kv_tokens_total = num_rows * capacity
+    return MemoryPlan(num_rows, capacity, bytes_per_token, kv_tokens_total, budget_bytes)
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.1f} MiB"

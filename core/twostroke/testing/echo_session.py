@@ -1,0 +1,199 @@
+"""The echo backend's session: what its "graphs" compute."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from twostroke.backends.protocol import Array, Buffer, Placement, TensorSpec
+from twostroke.bundle.contract import (
+    INPUT_IDS,
+    LOGIT_INDEX,
+    LOGITS,
+    POSITION_IDS,
+    SEQLENS_K,
+    TOTAL_SEQUENCE_LENGTH,
+    past_names,
+    present_names,
+)
+from twostroke.errors import BackendError, EngineError
+from twostroke.types import Stroke, TokenId
+
+if TYPE_CHECKING:
+    from twostroke.testing.echo import EchoBackend, EchoBuffer
+
+WANTED_LOGIT = 8.0
+NOISE_LOGIT = 4.0
+"""The wanted token has 8, all others lie in [0, 4): greedy is sure, temperature 1 is not."""
+
+MAX_EXACT_ID = 2**24
+"""float32 holds every whole number below this exactly."""
+
+
+@dataclass(frozen=True, slots=True)
+class EchoGraph:
+    """What stands in an echo graph file (JSON)."""
+
+    vocab_size: int
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    separator_id: TokenId
+    eos_id: TokenId
+    position_ids: bool = False
+
+
+def next_token(graph: EchoGraph, history: list[TokenId]) -> TokenId:
+    """The separator, then all that stood before it, then the end of the sequence."""
+    if graph.separator_id not in history:
+        return graph.separator_id
+    length = history.index(graph.separator_id)
+    repeated = len(history) - length - 1
+    return history[repeated] if repeated < length else graph.eos_id
+
+
+class EchoSession:
+    """One stroke of an echo bundle."""
+
+    def __init__(self, backend: EchoBackend, graph: EchoGraph, stroke: Stroke) -> None:
+        self.graph = graph
+        self.stroke = stroke
+        self.backend = backend
+        self._is_open = True
+        self.inputs: Mapping[str, TensorSpec] = _inputs(graph, stroke)
+        self.outputs: Mapping[str, TensorSpec] = _outputs(graph)
+        self.placement = Placement(requested="echo", nodes={"echo": 1})
+
+    def bind(self, inputs: Mapping[str, Buffer], outputs: Mapping[str, Buffer]) -> EchoBinding:
+        """Ties buffers to the declared tensors.
+
+        Raises:
+            BackendError: a missing or unknown tensor, or a present that is not its past's buffer.
+        """
+        if set(inputs) != set(self.inputs) or set(outputs) != set(self.outputs):
+            wrong = (set(inputs) ^ set(self.inputs)) | (set(outputs) ^ set(self.outputs))
+            raise BackendError(f"echo: bound tensors differ from the declared ones: {wrong}")
+        for layer in range(self.graph.num_layers):
+            for past, present in zip(past_names(layer), present_names(layer), strict=True):
+                if inputs[past] is not outputs[present]:
+                    raise BackendError(f"echo: {past} and {present} must be the same buffer")
+        return EchoBinding(self, _arrays(inputs), _arrays(outputs))
+
+    def close(self) -> None:
+        """Frees the session; closing twice is harmless."""
+        self.backend.num_open_sessions -= self._is_open
+        self._is_open = False
+
+    def start_run(self, num_tokens: int) -> bool:
+        """Counts a run, waits and fails as the options say; True where its logits must be NaN."""
+        if not self._is_open:
+            raise EngineError("echo: a run on a session that was closed")
+        options, is_decode = self.backend.options, self.stroke is Stroke.DECODE
+        number = self.backend.num_runs[self.stroke]
+        self.backend.num_runs[self.stroke] += 1
+        delay_s = options.prefill_delay_s_per_token * num_tokens
+        delay_s = options.step_delay_s if is_decode else delay_s
+        if delay_s:
+            time.sleep(delay_s)
+        if number in (options.fail_decode_runs if is_decode else options.fail_prefill_runs):
+            raise EngineError(f"echo: {self.stroke} run {number} fails, as its options ask.")
+        return is_decode and number in options.nan_decode_runs
+
+
+class EchoBinding:
+    """Buffers tied to a session."""
+
+    def __init__(
+        self, session: EchoSession, inputs: dict[str, Array], outputs: dict[str, Array]
+    ) -> None:
+        self._session = session
+        self._inputs = inputs
+        self._logits = outputs[LOGITS]  # [batch, 1, vocab]
+        self._past = [
+            inputs[name]  # [batch, kv_heads, capacity, head_dim]
+            for layer in range(session.graph.num_layers)
+            for name in past_names(layer)
+        ]
+
+    def run(self) -> None:
+        """Writes the new tokens to the rows and answers logits from all that they hold."""
+        ids = self._inputs[INPUT_IDS]  # [batch, sequence]
+        num_rows, num_new = ids.shape
+        is_nan = self._session.start_run(num_new)
+        totals = self._inputs[SEQLENS_K] + 1  # [batch]
+        self._check(ids, totals)
+        for row in range(num_rows):
+            total = int(totals[row])
+            for side in self._past:
+                side[row, :, total - num_new : total] = ids[row][None, :, None]
+            end = total
+            if self._session.stroke is Stroke.PREFILL:
+                end = total - num_new + int(self._inputs[LOGIT_INDEX][row]) + 1
+            self._logits[row, 0] = np.nan if is_nan else self._answer(row, end)
+
+    def _check(self, ids: Array, totals: Array) -> None:
+        num_rows, num_new = ids.shape
+        capacity = self._past[0].shape[2]
+        if num_rows > 1 and num_new > 1 and totals.max() > num_new:
+            raise EngineError("echo: a chunk that follows others must be alone in its run")
+        if ids.min() < 0 or ids.max() >= self._session.graph.vocab_size:
+            raise EngineError(f"echo: token ids from {ids.min()} to {ids.max()}")
+        if totals.min() < num_new or totals.max() > capacity:
+            raise EngineError(f"echo: rows of {totals.min()} to {totals.max()} in {capacity}")
+        if int(self._inputs[TOTAL_SEQUENCE_LENGTH]) != totals.max():
+            raise EngineError("echo: total_sequence_length is not that of the longest row")
+        if POSITION_IDS in self._inputs:
+            expected = (totals - num_new)[:, None] + np.arange(num_new)
+            if not np.array_equal(self._inputs[POSITION_IDS], expected):
+                raise EngineError("echo: position_ids do not follow what the rows hold")
+
+    def _answer(self, row: int, end: int) -> npt.NDArray[np.float32]:
+        """Logits [vocab] for the first `end` tokens of a row."""
+        first = self._past[0][row, 0, :end, 0]  # [end]
+        if any(not np.array_equal(side[row, -1, :end, -1], first) for side in self._past[1:]):
+            raise EngineError(f"echo: the layers of row {row} disagree about its tokens")
+        graph = self._session.graph
+        history = first.astype(np.int64)  # [end]
+        noise = np.random.default_rng(zlib.crc32(history.tobytes()))
+        logits = noise.random(graph.vocab_size, dtype=np.float32) * np.float32(NOISE_LOGIT)
+        logits[next_token(graph, history.tolist())] = WANTED_LOGIT
+        return logits
+
+
+def _arrays(buffers: Mapping[str, Buffer]) -> dict[str, Array]:
+    return {name: cast("EchoBuffer", buffer).values for name, buffer in buffers.items()}
+
+
+def _inputs(graph: EchoGraph, stroke: Stroke) -> dict[str, TensorSpec]:
+    sequence = 1 if stroke is Stroke.DECODE else "sequence"
+    shapes: dict[str, tuple[tuple[int | str, ...], str]] = {
+        INPUT_IDS: (("batch", sequence), "int64"),
+        SEQLENS_K: (("batch",), "int32"),
+        TOTAL_SEQUENCE_LENGTH: ((), "int32"),
+    }
+    if graph.position_ids:
+        shapes[POSITION_IDS] = (("batch", sequence), "int64")
+    if stroke is Stroke.PREFILL:
+        shapes[LOGIT_INDEX] = (("batch",), "int64")
+    for layer in range(graph.num_layers):
+        for name in past_names(layer):
+            shapes[name] = _kv_shape(graph), "float32"
+    return {name: TensorSpec(name, *rest) for name, rest in shapes.items()}
+
+
+def _outputs(graph: EchoGraph) -> dict[str, TensorSpec]:
+    specs = {LOGITS: TensorSpec(LOGITS, ("batch", 1, graph.vocab_size), "float32")}
+    for layer in range(graph.num_layers):
+        for name in present_names(layer):
+            specs[name] = TensorSpec(name, _kv_shape(graph), "float32")
+    return specs
+
+
+def _kv_shape(graph: EchoGraph) -> tuple[int | str, ...]:
+    return ("batch", graph.num_kv_heads, "capacity", graph.head_dim)
