@@ -1,0 +1,91 @@
+"""Chat messages as clients send them, checked and brought to one form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twostroke.errors import RequestError
+
+Message = Mapping[str, Any]
+
+ROLES = ("system", "developer", "user", "assistant")
+_TOOL_FIELDS = ("tool_calls", "function_call", "tool_call_id")
+_MEDIA = ("image", "audio", "video", "file")
+
+
+def check_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """Returns messages with nothing but a role and a text; the given ones are left alone.
+
+    `developer` is OpenAI's newer name for `system` and becomes it. Text parts are joined as they
+    are. A `name` is dropped: templates don't agree on where it would go.
+
+    Raises:
+        RequestError: with the path of the field at fault (`messages[1].content`) as `param`.
+    """
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
+        raise RequestError("messages must be a list of messages", param="messages")
+    if not messages:
+        raise RequestError("messages is empty; send at least one message", param="messages")
+    return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _check_message(message: Message, path: str) -> dict[str, str]:
+    if not isinstance(message, Mapping):
+        raise RequestError(
+            f"{path} must be an object with a role and a content, not {_kind(message)}", param=path
+        )
+    for name in _TOOL_FIELDS:
+        if message.get(name):
+            raise RequestError(f"{path}.{name}: tools are not supported", param=f"{path}.{name}")
+    role = message.get("role")
+    if role in ("tool", "function"):
+        raise RequestError(f"{path}.role: tools are not supported", param=f"{path}.role")
+    if not isinstance(role, str) or role not in ROLES:
+        found = "is missing" if role is None else f"cannot be {_shown(role)}"
+        raise RequestError(
+            f"{path}.role {found}; it must be one of {', '.join(ROLES)}", param=f"{path}.role"
+        )
+    content = _text(message.get("content"), f"{path}.content")
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def _text(content: Any, path: str) -> str:
+    if isinstance(content, str):
+        return content
+    if content is None:
+        raise RequestError(f"{path} is missing; it must be a string", param=path)
+    if isinstance(content, Sequence) and not isinstance(content, bytes):
+        return "".join(_part(part, f"{path}[{i}]") for i, part in enumerate(content))
+    raise RequestError(
+        f"{path} must be a string or a list of text parts, not {_kind(content)}", param=path
+    )
+
+
+def _part(part: Any, path: str) -> str:
+    if isinstance(part, str):
+        return part
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if isinstance(kind, str) and any(word in kind for word in _MEDIA):
+        plural = next(word for word in _MEDIA if word in kind)
+        plural = plural if plural == "audio" else f"{plural}s"
+        raise RequestError(
+            f"{path}: {plural} are not supported (part of type {_shown(kind)}); send text parts",
+            param=path,
+        )
+    if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
+        raise RequestError(
+            f'{path} must be a text part, {{"type": "text", "text": "…"}}', param=path
+        )
+    return str(part["text"])
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def _kind(value: object) -> str:
+    names = {"NoneType": "null", "bool": "a boolean", "int": "a number", "float": "a number"}
+    names |= {"str": "a string", "list": "a list", "dict": "an object"}
+    return names.get(type(value).__name__, type(value).__name__)

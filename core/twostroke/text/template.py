@@ -1,0 +1,125 @@
+"""A model's chat template: messages to the one text that the model was trained on.
+
+The template comes from the bundle, never from a request. It is rendered as transformers renders
+it, within limits on time and size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jinja2
+
+from twostroke.bundle import Bundle
+from twostroke.errors import BundleError, RequestError
+from twostroke.text.budget import Budget, TemplateLimitError, limited
+from twostroke.text.messages import Message, check_messages
+from twostroke.text.sandbox import LimitedEnvironment
+from twostroke.text.tokenizer import Tokenizer
+
+_EXTRA_CHARS = 1_000_000
+_COPIES = 4  # how often a template may repeat what it was given
+
+
+class ChatTemplate:
+    """A compiled template. Immutable; `render` may run in any thread."""
+
+    def __init__(self, source: str, tokens: Mapping[str, str] | None = None) -> None:
+        """Compiles `source`; `tokens` are the texts it may ask for (`bos_token` and the like).
+
+        Raises:
+            BundleError: it is not a Jinja template.
+        """
+        self.source = source
+        self._tokens = dict(tokens or {})
+        try:
+            with limited(Budget(max_chars=_EXTRA_CHARS)):
+                self._template = LimitedEnvironment().from_string(source)
+        except (jinja2.TemplateError, TemplateLimitError, RecursionError) as error:
+            raise BundleError(
+                f"chat_template.jinja is not a template that can be used: {_sentence(error)} "
+                f"Repair it at the source and export the model again."
+            ) from None
+
+    @classmethod
+    def open(cls, bundle: Bundle, tokenizer: Tokenizer | None = None) -> ChatTemplate | None:
+        """Reads `chat_template.jinja` of a bundle; None where it has none.
+
+        The texts of special tokens come from `tokenizer_config.json`, or, where that is silent
+        and a tokenizer is given, from the manifest's ids.
+
+        Raises:
+            BundleError: the template does not compile.
+        """
+        path = bundle.file("chat_template.jinja")
+        if path is None:
+            return None
+        tokens = _tokens_of_config(bundle)
+        ids = bundle.manifest.tokens
+        known = {"bos_token": ids.bos_id, "eos_token": next(iter(ids.eos_ids), None)}
+        for name, token_id in known.items():
+            if tokenizer is not None and token_id is not None and name not in tokens:
+                tokens[name] = tokenizer.token(token_id) or ""
+        try:
+            return cls(path.read_text(encoding="utf-8"), tokens)
+        except BundleError as error:
+            raise BundleError(f"{bundle.root}: {error}") from None
+
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """The text of a conversation, ready for an answer.
+
+        Raises:
+            RequestError: a message is malformed, or the template refuses the conversation.
+        """
+        return self.render_checked(
+            check_messages(messages), add_generation_prompt=add_generation_prompt
+        )
+
+    def render_checked(
+        self, messages: list[dict[str, str]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """`render` for messages that `check_messages` has returned."""
+        num_chars = sum(len(message["content"]) for message in messages)
+        names = {
+            **self._tokens,
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            with limited(Budget(max_chars=_COPIES * num_chars + _EXTRA_CHARS)):
+                return self._template.render(names)
+        except TemplateLimitError as error:
+            raise _refusal(f"was stopped: {error}") from None
+        except MemoryError:
+            raise _refusal("ran out of memory") from None
+        except Exception as error:  # a template can raise anything that Python can
+            raise _refusal(f"refuses this conversation: {_sentence(error)}") from None
+
+
+def _tokens_of_config(bundle: Bundle) -> dict[str, str]:
+    path = bundle.file("tokenizer_config.json")
+    if path is None:
+        return {}
+    try:
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BundleError(f"{path} is not JSON: {error}. Export the model again.") from None
+    tokens = {}
+    for name, value in config.items():
+        text = value.get("content") if isinstance(value, dict) else value
+        if name.endswith("_token") and isinstance(text, str):
+            tokens[name] = text
+    return tokens
+
+
+def _refusal(what: str) -> RequestError:
+    return RequestError(f"the model's chat template {what.rstrip('.')}.", param="messages")
+
+
+def _sentence(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (text if len(text) <= 300 else text[:300] + "…").rstrip(".") + "."

@@ -1,0 +1,157 @@
+"""A bundle's `tokenizer.json`, over the `tokenizers` package.
+
+Text is encoded in two ways: with `special`, the text of a control token (`<|im_end|>`) becomes
+that token; without, it stays text. The second way needs an instance of its own, because the flag
+that makes the difference is shared state and requests are encoded in many threads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+# Only batches of texts profit from its threads, and a fork would print a warning about them.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import tokenizers
+
+from twostroke.bundle import Bundle
+from twostroke.errors import BundleError, RequestError
+from twostroke.text.control import control_tokens
+from twostroke.text.decoding import Decoding
+from twostroke.types import TokenId
+
+
+class Tokenizer:
+    """Text to token ids and back. Immutable once made; every method may run in any thread.
+
+    Attributes:
+        vocab_size: number of ids that the model's embedding takes; valid ids lie below it.
+        bos_id: the id that begins a sequence, or None.
+        adds_bos: whether the tokenizer's own rule puts `bos_id` before plain text.
+        control: control tokens by their text; user text never becomes one of them.
+        decoding: how ids become text again, for `Detokenizer`.
+    """
+
+    def __init__(
+        self,
+        core: tokenizers.Tokenizer,
+        *,
+        vocab_size: int | None = None,
+        bos_id: TokenId | None = None,
+        template_source: str = "",
+    ) -> None:
+        """Takes over `core`: truncation and padding are switched off in it."""
+        core.no_truncation()
+        core.no_padding()
+        self._core = core
+        self._plain_lock = threading.Lock()
+        self.vocab_size = vocab_size or core.get_vocab_size(with_added_tokens=True)
+        added = core.get_added_tokens_decoder()
+        self.control = control_tokens(added, template_source)
+        first = _first_added_by_rule(core)
+        self.bos_id = first if bos_id is None else bos_id
+        self.adds_bos = first is not None and first == self.bos_id
+        self.decoding = Decoding(core, {i for i, token in added.items() if token.special})
+        # A normaliser may turn other text (fullwidth letters, say) into a control token's.
+        self.control_is_normalised = core.normalizer is not None and any(
+            token.normalized for token in added.values() if token.content in self.control
+        )
+
+    @classmethod
+    def open(cls, bundle: Bundle) -> Tokenizer:
+        """Reads `tokenizer.json` of a bundle.
+
+        Raises:
+            BundleError: the file is not there or not a tokenizer.
+        """
+        path = bundle.file("tokenizer.json") or bundle.root / "tokenizer.json"
+        template = bundle.file("chat_template.jinja")
+        manifest = bundle.manifest
+        return cls(
+            _read(path),
+            vocab_size=manifest.architecture.vocab_size,
+            bos_id=manifest.tokens.bos_id,
+            template_source=template.read_text(encoding="utf-8") if template else "",
+        )
+
+    def encode(self, text: str, *, special: bool, add_bos: bool) -> list[TokenId]:
+        """Token ids of `text`; takes about a second for a million characters, without the GIL.
+
+        Args:
+            text: any text, as long as it is valid Unicode.
+            special: whether control tokens written out in `text` become control tokens.
+            add_bos: whether `bos_id` goes first; it is never doubled, and nothing is added where
+                the model has none.
+
+        Raises:
+            RequestError: `text` holds half of a surrogate pair.
+        """
+        core = self._core if special else self._plain
+        try:
+            # encode() would hold the GIL, and with it the event loop and the engine.
+            ids: list[TokenId] = core.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _unicode_fault(text, error) from None
+        if add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
+            ids.insert(0, self.bos_id)
+        return ids
+
+    def decode(self, ids: Sequence[TokenId]) -> str:
+        """Text of `ids`, control tokens left out. For a stream use `Detokenizer`."""
+        return self.decoding.decode(ids)
+
+    def token(self, token_id: TokenId) -> str | None:
+        """A token as the vocabulary writes it (`Ġthe`, `<|im_end|>`); None for an unknown id."""
+        text: str | None = self._core.id_to_token(token_id)
+        return text
+
+    @cached_property
+    def _plain_core(self) -> tokenizers.Tokenizer:
+        config = json.loads(self._core.to_str())
+        for token in config["added_tokens"]:
+            if token["content"] in self.control:
+                token["special"] = True  # the flag below acts on special tokens only
+        core = tokenizers.Tokenizer.from_str(json.dumps(config))
+        core.encode_special_tokens = True
+        return core
+
+    @property
+    def _plain(self) -> tokenizers.Tokenizer:
+        # Made on first use: most requests hold no control token, and it costs a second vocabulary.
+        with self._plain_lock:
+            return self._plain_core
+
+
+def _read(path: Path) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the package raises bare Exception
+        raise BundleError(
+            f"{path} cannot be read as a tokenizer: {error}. "
+            f"Export the model again with `twostroke export`."
+        ) from None
+
+
+def _first_added_by_rule(core: tokenizers.Tokenizer) -> TokenId | None:
+    """The id that the tokenizer's post-processor puts before a text, if it puts one."""
+    without = core.encode("a", add_special_tokens=False).ids
+    with_rule = core.encode("a", add_special_tokens=True).ids
+    if len(with_rule) > len(without) and with_rule[:1] != without[:1]:
+        return int(with_rule[0])
+    return None
+
+
+def _unicode_fault(text: object, error: Exception) -> RequestError:
+    if isinstance(text, str):
+        for position, char in enumerate(text):
+            if 0xD800 <= ord(char) <= 0xDFFF:
+                return RequestError(
+                    f"the text is not valid Unicode: half of a surrogate pair (U+{ord(char):04X}) "
+                    f"at character {position}; send the whole character"
+                )
+    return RequestError(f"the text cannot be encoded: {error}")
