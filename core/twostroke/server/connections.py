@@ -30,9 +30,17 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers bytes that could not be parsed, or a fault outside of every handler."""
+        """Answers bytes that could not be parsed, or a fault outside of every handler.
+
+        Raises:
+            ConnectionError: the answer had begun, so the connection can only be closed.
+        """
+        if isinstance(exc, ConnectionError):
+            raise exc  # a stream that was cut off; logged where it was
         if status >= 500:
             logger.error("a connection failed", exc_info=exc)
+            if request.writer.output_size > 0:
+                raise ConnectionAbortedError("the answer had begun")
             reply = error_reply(EngineError("Internal error."))
         else:
             name = type(exc).__name__ if exc else "unreadable"

@@ -14,7 +14,7 @@ from http import HTTPStatus
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from twostroke.errors import EngineError, RequestError, TwostrokeError
+from twostroke.errors import EngineError, RequestError, TwostrokeError, UnavailableError
 from twostroke.server.access import Guard
 from twostroke.server.in_flight import InFlight
 from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, REQUEST_ID, TURN
@@ -58,6 +58,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     if REQUEST_ID in request:
         response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
     response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Server"] = "twostroke"
 
 
 async def _with_json_errors(
@@ -66,7 +67,7 @@ async def _with_json_errors(
     try:
         return await answer()
     except TwostrokeError as error:
-        if error.status >= 500:
+        if error.status >= 500 and not isinstance(error, UnavailableError):
             logger.warning("%s: %s", request[REQUEST_ID], error)
         return error_reply(error)
     except web.HTTPException as error:

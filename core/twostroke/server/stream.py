@@ -8,6 +8,7 @@ one, and the connection is cut without the closing chunk, which every client rep
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import struct
@@ -19,9 +20,11 @@ from aiohttp import HttpVersion11, web
 
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.model import TextEvent
+from twostroke.server.keys import REQUEST_ID
 from twostroke.server.turn import Turn, answer
 from twostroke.types import FinishedEvent
 
+logger = logging.getLogger("twostroke.server")
 WRITE_TIMEOUT_S = 60.0  # a client that reads nothing for this long is let go
 _FAULT_TIMEOUT_S = 5.0
 
@@ -117,7 +120,9 @@ async def _break_off(
     """
     is_fault = isinstance(error, Exception) and not isinstance(error, ConnectionError)
     if is_fault and not isinstance(error, TimeoutError):
+        is_known = isinstance(error, TwostrokeError)
         known = error if isinstance(error, TwostrokeError) else EngineError("Internal error.")
+        logger.warning("%s: %s", request[REQUEST_ID], error, exc_info=None if is_known else error)
         with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(_FAULT_TIMEOUT_S):
                 await response.write(frames.fault(known))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from twostroke.errors import UnavailableError
+from twostroke.errors import EngineError, UnavailableError
 from twostroke.model import Model, TextEvent
 from twostroke.types import FailedEvent, FinishedEvent, FinishReason, Request
 
@@ -98,7 +98,8 @@ async def gather(turn: Turn) -> Answer:
     pieces: list[str] = []
     async with aclosing(answer(turn)) as events:
         async for event in events:
-            if isinstance(event, FinishedEvent):
-                return Answer("".join(pieces), event)
-            pieces.append(event.text)
-    raise UnavailableError("The answer ended before it was complete; try again.")
+            if isinstance(event, TextEvent):
+                pieces.append(event.text)
+    if turn.finished is None:
+        raise EngineError("The answer ended before it was complete; try again.")
+    return Answer("".join(pieces), turn.finished)
