@@ -142,7 +142,11 @@ def _check_known(plugins: Plugins, name: str) -> None:
     near = difflib.get_close_matches(name, plugins.backends, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     known = ", ".join(sorted(plugins.backends)) or "none"
-    raise BackendError(f"There is no backend {name!r}.{hint} Known: {known}, or auto.")
+    failed = "; ".join(f"{r}: {r.error}" for r in plugins.records if r.status == "failed")
+    raise BackendError(
+        f"There is no backend {name!r}.{hint} Known: {known}, or auto."
+        f"{f' Plugins that failed: {failed}' if failed else ''}"
+    )
 
 
 def _spec(plugins: Plugins, name: str) -> BackendSpec:

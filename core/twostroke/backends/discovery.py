@@ -109,7 +109,7 @@ def _from_entry_point(
     version = entry.dist.version if entry.dist is not None else ""
     record = PluginRecord(entry.name, distribution, version, "loaded")
     if blocked & {entry.name, distribution, f"{distribution}:{entry.name}"}:
-        return _Found(replace(record, status="blocked", error="blocked by plugins.block"))
+        return _Found(replace(record, status="blocked", error="named in `plugins.block`"))
     try:
         plugin = entry.load()
     except (Exception, SystemExit) as error:  # a stranger's import may do anything

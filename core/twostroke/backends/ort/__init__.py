@@ -4,6 +4,12 @@ Importing this package imports numpy but not onnxruntime; that happens on first 
 """
 
 from twostroke.backends.ort.buffers import HostBuffer, allocate_host, check_like, numpy_dtype
+from twostroke.backends.ort.device_buffers import (
+    DeviceBuffer,
+    DeviceMemory,
+    OrtValueBuffer,
+    allocate_on_device,
+)
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
 from twostroke.backends.ort.options import Option, check_options
 from twostroke.backends.ort.placement import (
@@ -17,11 +23,15 @@ from twostroke.backends.ort.session import OrtBinding, OrtSession, load_session
 
 __all__ = [
     "CPU_PROVIDER",
+    "DeviceBuffer",
+    "DeviceMemory",
     "HostBuffer",
     "Option",
     "OrtBinding",
     "OrtSession",
+    "OrtValueBuffer",
     "allocate_host",
+    "allocate_on_device",
     "check_like",
     "check_options",
     "count_placement",

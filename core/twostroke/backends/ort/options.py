@@ -44,7 +44,7 @@ class Option:
         """Whether `value` has the kind and lies in the range."""
         if self.kind is float and type(value) is int:
             value = float(value)
-        if type(value) is not self.kind or isinstance(value, float) and value != value:
+        if type(value) is not self.kind or (isinstance(value, float) and value != value):
             return False  # True is no number, and NaN neither
         if self.choices and value not in self.choices:
             return False

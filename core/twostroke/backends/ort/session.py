@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
+from twostroke.backends.ort.buffers import HostBuffer
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
 from twostroke.backends.ort.placement import RECORD_KEY, read_placement
 from twostroke.backends.protocol import Buffer, Placement, TensorSpec
@@ -26,14 +29,25 @@ class Bindable(Protocol):
 
 
 class OrtBinding:
-    """Buffers tied to a session; run as often as needed. Keeps its buffers alive."""
+    """Buffers tied to a session; run as often as needed. Keeps its buffers alive.
 
-    __slots__ = ("_binding", "_buffers", "_session")
+    `copied` names the inputs that the runtime copied to the device when they were bound, and that
+    must therefore be bound anew before each run.
+    """
 
-    def __init__(self, session: OrtSession, binding: Any, buffers: tuple[Buffer, ...]) -> None:
+    __slots__ = ("_binding", "_buffers", "_copied", "_session")
+
+    def __init__(
+        self,
+        session: OrtSession,
+        binding: Any,
+        buffers: tuple[Buffer, ...],
+        copied: Mapping[str, Bindable],
+    ) -> None:
         self._session = session
         self._binding = binding
         self._buffers = buffers
+        self._copied = copied
 
     def run(self) -> None:
         """Runs the graph and waits for its outputs. Mutates the bound outputs.
@@ -41,16 +55,26 @@ class OrtBinding:
         Raises:
             EngineError: the run failed, or the session is closed.
         """
-        self._session.run(self._binding)
+        self._session.run(self._binding, self._copied)
 
 
 class OrtSession:
     """One graph on one provider, with the proof of where its nodes are."""
 
-    def __init__(self, graph: Path, session: Any, placement: Placement) -> None:
+    def __init__(
+        self,
+        graph: Path,
+        session: Any,
+        placement: Placement,
+        *,
+        on_host: bool = True,
+        one_run_at_a_time: bool = False,
+    ) -> None:
         self._graph = graph
         self._session: Any = session
         self._placement = placement
+        self._on_host = on_host
+        self._turn = threading.Lock() if one_run_at_a_time else contextlib.nullcontext()
         self._inputs = _specs(session.get_inputs())
         self._outputs = _specs(session.get_outputs())
 
@@ -82,17 +106,27 @@ class OrtSession:
             cast(Bindable, buffer).bind_input(binding, name)
         for name, buffer in outputs.items():
             cast(Bindable, buffer).bind_output(binding, name)
-        return OrtBinding(self, binding, (*inputs.values(), *outputs.values()))
+        copied = {
+            name: cast(Bindable, buffer)
+            for name, buffer in inputs.items()
+            if not self._on_host and isinstance(buffer, HostBuffer)
+        }
+        return OrtBinding(self, binding, (*inputs.values(), *outputs.values()), copied)
 
-    def run(self, binding: Any) -> None:
-        """Runs an IOBinding made from this session.
+    def run(self, binding: Any, copied: Mapping[str, Bindable]) -> None:
+        """Runs an IOBinding made from this session; see `OrtBinding`.
 
         Raises:
             EngineError: the run failed, or the session is closed.
         """
         session = self._alive()
         try:
-            session.run_with_iobinding(binding)
+            with self._turn:
+                for name, buffer in copied.items():
+                    buffer.bind_input(binding, name)
+                if copied:
+                    binding.synchronize_inputs()
+                session.run_with_iobinding(binding)
         except Exception as error:  # ONNX Runtime's errors share no base of their own
             raise EngineError(f"{self._graph.name} failed: {first_line(error)}") from error
 
@@ -121,9 +155,17 @@ class OrtSession:
 
 
 def load_session(
-    graph: Path, provider: str, provider_options: Mapping[str, str], session_options: Any
+    graph: Path,
+    provider: str,
+    provider_options: Mapping[str, str],
+    session_options: Any,
+    *,
+    on_host: bool = True,
+    one_run_at_a_time: bool = False,
 ) -> OrtSession:
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
+
+    `on_host` False where the graph's inputs lie in a memory of the device's own.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
@@ -146,7 +188,9 @@ def load_session(
             f"{graph} cannot be loaded on {provider}: {first_line(error)} "
             f"`twostroke verify` checks the bundle's files."
         ) from error
-    return OrtSession(graph, session, placement)
+    return OrtSession(
+        graph, session, placement, on_host=on_host, one_run_at_a_time=one_run_at_a_time
+    )
 
 
 def _specs(arguments: list[Any]) -> Mapping[str, TensorSpec]:

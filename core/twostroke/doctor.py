@@ -1,0 +1,135 @@
+"""What is here, what is missing, and what to install: `twostroke plugins` and `twostroke doctor`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import platformdirs
+
+from twostroke.backends.choose import probe
+from twostroke.backends.discovery import PluginRecord, Plugins
+from twostroke.backends.protocol import BackendSpec, Device, ProbeResult
+from twostroke.errors import InstallError
+from twostroke.install import RuntimeDistribution, check_install, installed_runtimes
+
+_SHOWN_PACKAGES = ("numpy", "tokenizers", "aiohttp", "pluggy", "pydantic")
+_EXPORT_PACKAGES = ("torch", "transformers", "optimum", "onnx", "onnxscript")
+
+
+def cache_folder() -> Path:
+    """Where exported models and packed weights are kept: `TWOSTROKE_CACHE` or the user's cache."""
+    given = os.environ.get("TWOSTROKE_CACHE")
+    return Path(given) if given else Path(platformdirs.user_cache_dir("twostroke"))
+
+
+def format_plugins(plugins: Plugins) -> str:
+    """Each entry point: loaded, blocked or failed, from which distribution, and why."""
+    if not plugins.records:
+        return "no plugin is installed; reinstall twostroke to get its own back"
+    return "\n".join(line for record in plugins.records for line in _record_lines(record))
+
+
+def format_doctor(plugins: Plugins) -> tuple[str, bool]:
+    """The whole report, and whether a model could be served here.
+
+    True where exactly one ONNX Runtime is installed and at least one backend finds a device.
+    """
+    runtimes = installed_runtimes()
+    fault = _install_fault(runtimes)
+    probes = [(spec, probe(spec)) for spec in _by_priority(plugins)]
+    usable = [spec.name for spec, found in probes if found.is_available]
+    sections = [
+        ("versions", _version_lines()),
+        ("onnxruntime", _runtime_lines(runtimes, fault)),
+        ("backends", [line for spec, found in probes for line in _backend_lines(spec, found)]),
+        ("plugins", format_plugins(plugins).splitlines()),
+        ("folders", [f"cache: {cache_folder()} ({_writable(cache_folder())})"]),
+    ]
+    is_healthy = fault is None and bool(usable)
+    verdict = f"ready: `backend: auto` takes {usable[0]}" if is_healthy else "not ready: see above"
+    report = "\n\n".join("\n".join([title, *_indent(lines)]) for title, lines in sections)
+    return f"{report}\n\n{verdict}", is_healthy
+
+
+def _record_lines(record: PluginRecord) -> list[str]:
+    brings = ", ".join(
+        [*(f"backend {n}" for n in record.backends), *(f"exporter {n}" for n in record.exporters)]
+    )
+    lines = [f"{record.status:8}{record}{f': {brings}' if brings else ''}"]
+    return [*lines, *(f"        {line}" for line in record.error.splitlines())]
+
+
+def _by_priority(plugins: Plugins) -> list[BackendSpec]:
+    return sorted(plugins.backends.values(), key=lambda spec: (-spec.priority, spec.name))
+
+
+def _install_fault(runtimes: Sequence[RuntimeDistribution]) -> str | None:
+    try:
+        check_install(runtimes)
+    except InstallError as error:
+        return str(error)
+    return None
+
+
+def _version_lines() -> list[str]:
+    lines = [
+        f"twostroke {_version('twostroke') or 'not installed as a distribution'}",
+        f"python {platform.python_version()} on {platform.system()} {platform.machine()}",
+        f"in {sys.prefix}",
+        ", ".join(f"{name} {_version(name) or 'missing'}" for name in _SHOWN_PACKAGES),
+    ]
+    missing = [name for name in _EXPORT_PACKAGES if _version(name) is None]
+    if missing:
+        lines.append(
+            f"export: cannot, without {', '.join(missing)}; "
+            f'`pip install "twostroke[export]"` brings them (serving needs none of them)'
+        )
+    else:
+        versions = ", ".join(f"{name} {_version(name)}" for name in _EXPORT_PACKAGES)
+        lines.append(f"export: {versions}")
+    return lines
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _runtime_lines(runtimes: Sequence[RuntimeDistribution], fault: str | None) -> list[str]:
+    lines = [str(runtime) for runtime in runtimes]
+    return [*lines, fault] if fault is not None else lines or ["built from source"]
+
+
+def _backend_lines(spec: BackendSpec, found: ProbeResult) -> list[str]:
+    if not found.is_available:
+        return [f"{spec.name}: not here: {found.reason or 'its probe gave no reason'}"]
+    return [
+        f"{spec.name}: {spec.summary}",
+        *(f"  device {device.index}: {_device_words(device)}" for device in found.devices),
+    ]
+
+
+def _device_words(device: Device) -> str:
+    words = [device.name]
+    if device.memory_bytes is not None:
+        words.append(f"{device.memory_bytes / 2**30:.1f} GiB")
+    if device.bandwidth_bytes_per_s is not None:
+        words.append(f"{device.bandwidth_bytes_per_s / 1e9:.0f} GB/s")
+    words += [f"{key.replace('_', ' ')}: {value}" for key, value in device.details.items()]
+    return ", ".join(words)
+
+
+def _writable(folder: Path) -> str:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return "writable" if os.access(existing, os.W_OK) else "NOT writable: set TWOSTROKE_CACHE"
+
+
+def _indent(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
