@@ -1,0 +1,145 @@
+"""`twostroke export`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twostroke.cli import options
+from twostroke.cli.progress import ProgressDisplay, size
+from twostroke.errors import ExportError, InstallError
+
+if TYPE_CHECKING:
+    from twostroke.backends.hookspecs import ExporterSpec
+    from twostroke.bundle.manifest import Manifest
+
+ABOUT = """\
+Turns a model into a bundle: a prefill graph and a decode graph over one copy of the weights, the
+tokenizer and the chat template, checked against the source model before it is kept. SOURCE is a
+Hugging Face folder, a hub id (org/name) or a .gguf file. Needs the packages of the extra `export`;
+serving the bundle does not."""
+
+PRECISIONS = ("fp32", "fp16", "int8", "int4")
+
+
+def add_command(subparsers: options.Subparsers) -> None:
+    """Adds the command to the command line."""
+    parser = options.add_parser(
+        subparsers,
+        "export",
+        run,
+        summary="turn a model into a bundle",
+        about=ABOUT,
+        examples=(
+            "twostroke export path/to/hf-folder bundles/mine",
+            "twostroke export org/name bundles/mine --precision int4 --context 4096",
+            "twostroke export model.gguf bundles/mine --name mine",
+        ),
+    )
+    parser.add_argument("source", metavar="SOURCE", help="folder, hub id or .gguf file")
+    parser.add_argument(
+        "out", metavar="OUT", type=Path, help="the bundle's folder, which must not exist"
+    )
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
+    )
+    parser.add_argument(
+        "--context", type=_positive, metavar="N", help="longest context; default: the model's limit"
+    )
+    parser.add_argument("--name", help="the model's name; default: the source's")
+    parser.add_argument("--exporter", help="which plugin's, where several are installed")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exports with progress on stderr, then prints what was made."""
+    options.start_logging("warning")
+    if arguments.out.exists():
+        raise ExportError(f"{arguments.out} exists already; remove it or choose another OUT")
+    from twostroke.backends.discovery import load_plugins
+    from twostroke.backends.hookspecs import ExportOptions
+    from twostroke.bundle import open_bundle
+
+    exporter = choose_exporter(load_plugins().exporters, arguments.exporter)
+    if arguments.precision not in exporter.precisions:
+        known = ", ".join(exporter.precisions)
+        raise ExportError(
+            f"the exporter {exporter.name!r} makes {known}, not {arguments.precision}"
+        )
+    wish = ExportOptions(
+        source=arguments.source,
+        out=arguments.out,
+        precision=arguments.precision,
+        context_tokens=arguments.context,
+        name=arguments.name,
+    )
+    with ProgressDisplay(sys.stderr) as progress:
+        folder = exporter.export(wish, progress)
+    for line in summary(folder, open_bundle(folder, check_hashes=False).manifest):
+        print(line)
+    return 0
+
+
+def choose_exporter(exporters: Mapping[str, ExporterSpec], name: str | None) -> ExporterSpec:
+    """The exporter asked for, or the only one.
+
+    Raises:
+        InstallError: none is installed.
+        ExportError: no exporter of that name, or several and none was named.
+    """
+    if not exporters:
+        raise InstallError(
+            'no exporter is installed; pip install "twostroke[export]", and see `twostroke plugins`'
+        )
+    listed = ", ".join(sorted(exporters))
+    if name is None:
+        if len(exporters) > 1:
+            raise ExportError(f"several exporters are installed; choose with --exporter: {listed}")
+        return next(iter(exporters.values()))
+    if name not in exporters:
+        raise ExportError(f"there is no exporter {name!r}; installed are: {listed}")
+    return exporters[name]
+
+
+def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """What was made, how large it is, how near to its source, and what to do with it."""
+    shape = manifest.architecture
+    total = sum(fact.num_bytes for fact in manifest.files.values())
+    yield (
+        f"{folder}: {manifest.name}, {shape.model_type} with {_count(shape.num_parameters)} "
+        f"parameters, {manifest.quantisation.precision}, context {manifest.context_tokens} tokens, "
+        f"{size(total)}"
+    )
+    largest = sorted(manifest.files.items(), key=lambda item: -item[1].num_bytes)[:4]
+    yield "  files: " + ", ".join(f"{name} {size(fact.num_bytes)}" for name, fact in largest)
+    verification = manifest.verification
+    if verification is not None:
+        yield (
+            f"  against the source: same token in {verification.num_argmax_equal} of "
+            f"{verification.num_steps} steps; largest difference of a logit "
+            f"{verification.prefill_max_abs_diff:.2g} (prefill), "
+            f"{verification.decode_max_abs_diff:.2g} (decode)"
+        )
+        if verification.mean_kl is not None and verification.top1_agreement is not None:
+            yield (
+                f"  on {verification.num_text_tokens} tokens of text: same token at "
+                f"{verification.top1_agreement:.1%} of the positions, "
+                f"KL divergence {verification.mean_kl:.2g}"
+            )
+    yield f'  try: twostroke generate --model {folder} "Once upon a time"'
+
+
+def _count(number: int) -> str:
+    for power, unit in ((9, "G"), (6, "M"), (3, "k")):
+        if number >= 10**power:
+            return f"{number / 10**power:.3g} {unit}"
+    return str(number)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number

@@ -1,0 +1,82 @@
+"""`twostroke generate`."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from twostroke.cli import options
+from twostroke.cli.session import add_model_flags, open_model, stats
+
+if TYPE_CHECKING:
+    from twostroke.model import Completion
+
+ABOUT = """\
+Continues a prompt and prints each piece of text as it is made. Runs in this process: no server is
+needed. PROMPT `-` reads the prompt from standard input; with --chat the prompt is a message to the
+model rather than the beginning of a text."""
+
+
+def add_command(subparsers: options.Subparsers) -> None:
+    """Adds the command to the command line."""
+    parser = options.add_parser(
+        subparsers,
+        "generate",
+        run,
+        summary="continue a prompt on the terminal",
+        about=ABOUT,
+        examples=(
+            'twostroke generate "The capital of France is" --max-tokens 24 --temperature 0',
+            'twostroke generate --model bundles/mine --chat "What is the capital of France?"',
+            "twostroke generate --json - < prompt.txt",
+        ),
+    )
+    parser.add_argument("prompt", metavar="PROMPT", help="the text to continue, or - for stdin")
+    add_model_flags(parser)
+    parser.add_argument("--chat", action="store_true", help="send the prompt as a message")
+    parser.add_argument("--system", metavar="TEXT", help="a system message; implies --chat")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    parser.add_argument("--stats", action="store_true", help="tokens and timings, on stderr")
+    options.add_sampling_flags(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Streams the answer to stdout."""
+    text = arguments.prompt
+    if text == "-":
+        text = sys.stdin.read().removesuffix("\n")
+    prompt: str | list[dict[str, Any]] = text
+    if arguments.chat or arguments.system is not None:
+        system = (
+            [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
+        )
+        prompt = [*system, {"role": "user", "content": text}]
+    with (
+        open_model(arguments) as model,
+        model.generate(prompt, **options.read_sampling(arguments)) as answer,
+    ):
+        for token in answer:
+            if not arguments.json:
+                print(token.text, end="", flush=True)
+        completion = answer.complete()
+    if arguments.json:
+        print(json.dumps(as_json(completion), ensure_ascii=False))
+    elif not completion.text.endswith("\n"):
+        print()
+    if arguments.stats:
+        print(stats(completion), file=sys.stderr)
+    return 0
+
+
+def as_json(completion: Completion) -> dict[str, Any]:
+    """What `--json` prints: the names are those of the endpoint's answers."""
+    return {
+        "text": completion.text,
+        "finish_reason": str(completion.finish_reason),
+        "prompt_tokens": completion.num_prompt_tokens,
+        "completion_tokens": completion.num_completion_tokens,
+        "timings": dataclasses.asdict(completion.timings),
+    }

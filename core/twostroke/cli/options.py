@@ -1,0 +1,132 @@
+"""Flags that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from twostroke.config import Config
+
+Subparsers = Any  # argparse keeps the type of what add_subparsers returns to itself
+
+DEFAULT_FILE = Path("config.yaml")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_parser(
+    subparsers: Subparsers,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    summary: str,
+    about: str,
+    examples: tuple[str, ...],
+) -> argparse.ArgumentParser:
+    """A sub-command's parser: `summary` for the list, `about` and `examples` for its own help."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=about,
+        epilog="\n".join(["examples:", *(f"  {example}" for example in examples)]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show stack traces"
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """`--config` and `--set`."""
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help="the YAML; without it ./config.yaml where there is one, else the built-in defaults",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        dest="overrides",
+        action="append",
+        default=[],
+        help="override a setting, e.g. server.port=9000 or models.0.backend=cpu; repeatable",
+    )
+
+
+def read_config(arguments: argparse.Namespace) -> Config:
+    """What `--config` and `--set` say.
+
+    Raises:
+        ConfigError: everything that is wrong.
+    """
+    from twostroke.config import load_config
+
+    path = arguments.config
+    if path is None and DEFAULT_FILE.exists():
+        path = DEFAULT_FILE
+    return load_config(path, arguments.overrides)
+
+
+def add_log_flag(parser: argparse.ArgumentParser, default: str) -> None:
+    """`--log-level`."""
+    parser.add_argument(
+        "--log-level", choices=LOG_LEVELS, default=default, help=f"default: {default}"
+    )
+
+
+def start_logging(level: str, *, timestamps: bool = False) -> None:
+    """Sends log records to stderr: a server's with the time, a command's like its errors."""
+    stamped = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format=stamped if timestamps else "twostroke: %(levelname)s: %(message)s",
+    )
+    for number, name in ((logging.WARNING, "warning"), (logging.INFO, "info")):
+        if not timestamps:
+            logging.addLevelName(number, name)
+
+
+def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
+    """How tokens are chosen. A flag that is not given leaves the model's own default."""
+    group = parser.add_argument_group("sampling", "left out: what the model recommends")
+    group.add_argument("--max-tokens", type=int, metavar="N", help="longest answer")
+    group.add_argument("--temperature", type=float, metavar="X", help="0 is greedy")
+    group.add_argument("--top-k", type=int, metavar="N", help="0 is off")
+    group.add_argument("--top-p", type=float, metavar="X", help="1 is off")
+    group.add_argument("--min-p", type=float, metavar="X", help="0 is off")
+    group.add_argument("--repetition-penalty", type=float, metavar="X", help="1 is off")
+    group.add_argument("--presence-penalty", type=float, metavar="X", help="0 is off")
+    group.add_argument("--frequency-penalty", type=float, metavar="X", help="0 is off")
+    group.add_argument("--seed", type=int, metavar="N", help="the same seed, the same text")
+    group.add_argument("--stop", action="append", metavar="TEXT", help="end before it; repeatable")
+
+
+SAMPLING_NAMES = (
+    "max_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+)
+
+
+def read_sampling(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The sampling flags that were given, by the names of `SamplingParams`."""
+    given = {name: getattr(arguments, name) for name in SAMPLING_NAMES}
+    if given["stop"] is not None:
+        given["stop"] = tuple(given["stop"])
+    return {name: value for name, value in given.items() if value is not None}

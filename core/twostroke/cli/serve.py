@@ -1,0 +1,60 @@
+"""`twostroke serve`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from twostroke.cli import options
+from twostroke.cli.progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from twostroke.backends.hookspecs import Progress
+    from twostroke.config import ModelConfig
+    from twostroke.model import Model
+
+ABOUT = """\
+Loads the models of the YAML and answers over HTTP until Ctrl-C or SIGTERM, after which running
+streams may finish. A model that is not exported yet is exported first, once."""
+
+
+def add_command(subparsers: options.Subparsers) -> None:
+    """Adds the command to the command line."""
+    parser = options.add_parser(
+        subparsers,
+        "serve",
+        run,
+        summary="serve the models of the YAML over HTTP",
+        about=ABOUT,
+        examples=(
+            "twostroke serve",
+            "twostroke serve --config deploy.yaml",
+            "twostroke serve --set server.port=0 --set models.0.precision=int4",
+        ),
+    )
+    options.add_config_flags(parser)
+    options.add_log_flag(parser, "info")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serves in the foreground, showing how far exports are."""
+    config = options.read_config(arguments)
+    options.start_logging(arguments.log_level, timestamps=True)
+    from twostroke.backends.discovery import load_plugins
+    from twostroke.model import Model
+    from twostroke.server.run import serve
+
+    plugins = load_plugins(config.plugins.block)
+
+    def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
+        with ProgressDisplay(sys.stderr) as display:
+
+            def show(progress: Progress) -> None:
+                report(progress)
+                display(progress)
+
+            return Model.from_config(model, config.scheduler, plugins=plugins, progress=show)
+
+    return serve(config, load=load)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from twostroke.cli import main
+from twostroke.config.json_schema import json_schema
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_check_says_what_the_file_holds(capsys):
+    assert main(["config", "check", str(ROOT / "config.yaml")]) == 0
+    told = capsys.readouterr()
+    expected = "ok, 1 model: smollm2-135m-instruct (int8, backend auto)\n"
+    assert told.out == f"{ROOT / 'config.yaml'}: {expected}"
+    assert told.err == ""
+
+
+def test_check_tells_every_problem_and_exits_with_2(tmp_path, capsys):
+    path = tmp_path / "deploy.yaml"
+    path.write_text("server: {prot: 1}\nmodels: []\n", encoding="utf-8")
+    assert main(["config", "check", str(path), "--set", "server.port=x"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    first, *problems = told.err.splitlines()
+    assert first == "twostroke: error: the configuration has 3 problems:"
+    assert [problem.split(": ")[1] for problem in problems] == [
+        "server.prot",
+        "models",
+        "server.port",
+    ]
+    assert problems[0].startswith(f"{path}:1: ")
+    assert problems[2].startswith("--set server.port=x: ")
+
+
+def test_schema_prints_the_schema(capsys):
+    assert main(["config", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == json_schema()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples/deployments").glob("*.yaml")), ids=str)
+def test_the_example_deployments_are_right(path, monkeypatch, capsys):
+    monkeypatch.setenv("TWOSTROKE_KEY", "secret")
+    assert main(["config", "check", str(path)]) == 0
+    assert "secret" not in capsys.readouterr().out
+
+
+def test_the_production_example_does_not_start_without_its_key(monkeypatch, capsys):
+    monkeypatch.delenv("TWOSTROKE_KEY", raising=False)
+    path = ROOT / "examples/deployments/production.yaml"
+    assert main(["config", "check", str(path)]) == 2
+    assert "the environment variable TWOSTROKE_KEY is not set" in capsys.readouterr().err
+
+
+def test_the_systemd_unit_runs_commands_that_exist():
+    unit = (ROOT / "examples/deployments/twostroke.service").read_text(encoding="utf-8")
+    commands = [
+        line.split("/twostroke ", 1)[1].split()
+        for line in unit.splitlines()
+        if line.startswith(("ExecStart=", "ExecStartPre="))
+    ]
+    from twostroke.cli.main import build_parser
+
+    parsed = [build_parser().parse_args(command) for command in commands]
+    assert [arguments.run.__module__ for arguments in parsed] == [
+        "twostroke.cli.config",
+        "twostroke.cli.serve",
+    ]
+    assert "TimeoutStopSec=75" in unit  # longer than production.yaml's shutdown_timeout_s

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from twostroke.backends.hookspecs import Progress
+from twostroke.cli import progress as module
+from twostroke.cli.progress import ProgressDisplay, clock, size
+
+STEPS = [
+    Progress("loading", 0.0),
+    Progress("loading", 0.1),
+    Progress("tracing prefill", 0.2),
+    Progress("tracing prefill", 0.5),
+    Progress("writing", 1.0),
+]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock_s(monkeypatch):
+    class Clock:
+        now = 100.0
+
+        def monotonic(self) -> float:
+            self.now += 1.0
+            return self.now
+
+    fake = Clock()
+    monkeypatch.setattr(module, "time", fake)
+    return fake
+
+
+def show(out, steps=STEPS) -> str:
+    with ProgressDisplay(out) as display:
+        for step in steps:
+            display(step)
+    return out.getvalue()
+
+
+def test_elsewhere_than_on_a_terminal_each_stage_is_a_line(clock_s):
+    assert show(io.StringIO()) == (
+        "  0%  0:01  loading\n 20%  0:03  tracing prefill\n100%  0:05  writing\n"
+    )
+
+
+def test_on_a_terminal_a_stage_is_a_line_that_changes(clock_s):
+    text = show(Terminal())
+    lines = text.split("\n")
+    assert [line.rpartition("\x1b[K")[2] for line in lines] == [
+        " 10%  0:02  loading",
+        " 50%  0:04  tracing prefill",
+        "100%  0:05  writing",
+        "",
+    ]
+    assert text.endswith("\n")
+
+
+def test_a_terminal_is_not_flooded(monkeypatch):
+    class Stopped:
+        def monotonic(self) -> float:
+            return 1.0
+
+    monkeypatch.setattr(module, "time", Stopped())
+    many = [Progress("loading", step / 1000) for step in range(1000)]
+    assert show(Terminal(), many).count("loading") == 1
+
+
+@pytest.mark.parametrize("fraction", [-1.0, 1.7])
+def test_fractions_stay_within_bounds(fraction):
+    text = show(io.StringIO(), [Progress("x", fraction)])
+    assert text.split()[0] in ("0%", "100%")
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.9, "0:00"), (65, "1:05"), (3600, "60:00")])
+def test_clock(seconds, expected):
+    assert clock(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "expected"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1_000, "1 kB"),
+        (1_536, "1.54 kB"),
+        (146_200_000, "146 MB"),
+        (999_600_000, "1 GB"),
+        (12_340_000_000, "12.3 GB"),
+    ],
+)
+def test_size(num_bytes, expected):
+    assert size(num_bytes) == expected
