@@ -1,0 +1,17 @@
+"""The model façade: a bundle, its text side and its engine behind one door."""
+
+from twostroke.model.answer import Answer, AsyncAnswer, Completion, Token
+from twostroke.model.events import AnswerEvent, TextEvent, TextEvents
+from twostroke.model.model import Model, Prompt
+
+__all__ = [
+    "Answer",
+    "AnswerEvent",
+    "AsyncAnswer",
+    "Completion",
+    "Model",
+    "Prompt",
+    "TextEvent",
+    "TextEvents",
+    "Token",
+]

@@ -1,0 +1,178 @@
+"""From the engine's tokens to the text of an answer, as events."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+from twostroke.engine.bridge import AsyncEvents, SyncEvents
+from twostroke.engine.engine import Engine
+from twostroke.text import Detokenizer, StopMatcher, Tokenizer
+from twostroke.types import (
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    Request,
+    Timings,
+    TokenEvent,
+    TokenId,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TextEvent:
+    """One more token and the text that it makes certain.
+
+    `text` may be "": a part of a character, or the possible beginning of a stop string. What is
+    still held back at the end comes in one more event with the last token's id and index.
+    """
+
+    token_id: TokenId
+    index: int
+    text: str
+
+
+AnswerEvent = TextEvent | FinishedEvent | FailedEvent
+
+
+class AnswerText:
+    """Makes an answer's events out of the engine's. Pure: knows no threads and no engine.
+
+    `is_stopped` is set by a stop string; the sequence must then be aborted, and what the engine
+    still says is taken for the end of the answer.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
+        self.is_stopped = False
+        self._num_prompt_tokens = len(request.prompt_ids)
+        self._detokenizer = Detokenizer(tokenizer, request.prompt_ids)
+        self._matcher = StopMatcher(request.sampling.stop)
+        self._last: TokenEvent | None = None
+
+    def take(self, event: Event) -> list[AnswerEvent]:
+        """The events that one event of the engine leads to. Mutates self."""
+        if isinstance(event, TokenEvent):
+            return [] if self.is_stopped else [self._token(event)]
+        if self.is_stopped:
+            return [self._stopped(event)]
+        if isinstance(event, FailedEvent):
+            return [event]
+        text, self.is_stopped = self._matcher.push(self._detokenizer.flush())
+        text += self._matcher.flush()
+        reason = FinishReason.STOP if self.is_stopped else event.reason
+        end = replace(event, reason=reason)
+        if not text or self._last is None:
+            return [end]
+        return [TextEvent(self._last.token_id, self._last.index, text), end]
+
+    def _token(self, event: TokenEvent) -> TextEvent:
+        self._last = event
+        piece = self._detokenizer.push(event.token_id)
+        text, self.is_stopped = self._matcher.push(piece)
+        return TextEvent(event.token_id, event.index, text)
+
+    def _stopped(self, event: FinishedEvent | FailedEvent) -> FinishedEvent:
+        # The engine may have gone on for a step: only tokens up to the stop string count. A fault
+        # in that step can't spoil an answer that was complete.
+        num_tokens = self._last.index + 1 if self._last else 0
+        timings = event.timings if isinstance(event, FinishedEvent) else Timings()
+        return FinishedEvent(FinishReason.STOP, self._num_prompt_tokens, num_tokens, timings)
+
+
+class TextEvents:
+    """The events of one answer, for asyncio: TextEvents, then exactly one terminal event.
+
+    Submitted when made. Closing, cancelling or dropping it aborts the sequence.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        request: Request,
+        *,
+        arrived_at: float | None = None,
+        tokenise_ms: float | None = None,
+    ) -> None:
+        """Submits `request`; call it in the event loop that will iterate.
+
+        Raises:
+            RequestError, ContextLengthError, UnavailableError: the engine refuses it.
+        """
+        self._engine = engine
+        self._request_id = request.request_id
+        self._text = AnswerText(tokenizer, request)
+        self._ready: deque[AnswerEvent] = deque()
+        self._events = AsyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AnswerEvent:
+        while not self._ready:
+            event = await anext(self._events)
+            was_stopped = self._text.is_stopped
+            self._ready.extend(self._text.take(event))
+            if self._text.is_stopped and not was_stopped:
+                self._engine.abort(self._request_id)
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Aborts the sequence if it has not ended; nothing more is iterated."""
+        self._ready.clear()
+        self._events.abort()
+
+
+class SyncTextEvents:
+    """The events of one answer, for plain code; otherwise as `TextEvents`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        request: Request,
+        *,
+        arrived_at: float | None = None,
+        tokenise_ms: float | None = None,
+    ) -> None:
+        """Submits `request`.
+
+        Raises:
+            RequestError, ContextLengthError, UnavailableError: the engine refuses it.
+        """
+        self._engine = engine
+        self._request_id = request.request_id
+        self._text = AnswerText(tokenizer, request)
+        self._ready: deque[AnswerEvent] = deque()
+        self._events = SyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> AnswerEvent:
+        while not self._ready:
+            event = next(self._events)
+            was_stopped = self._text.is_stopped
+            self._ready.extend(self._text.take(event))
+            if self._text.is_stopped and not was_stopped:
+                self._engine.abort(self._request_id)
+        return self._ready.popleft()
+
+    def close(self) -> None:
+        """Aborts the sequence if it has not ended; nothing more is iterated."""
+        self._ready.clear()
+        self._events.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,278 @@
+"""`Model`: a bundle, its text side and its engine behind one door, sync and asyncio."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeGuard, cast
+
+from twostroke.backends.discovery import Plugins, load_plugins
+from twostroke.backends.hookspecs import Progress
+from twostroke.bundle import Bundle
+from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.engine.engine import Engine
+from twostroke.model.answer import Answer, AsyncAnswer, Completion
+from twostroke.model.events import SyncTextEvents, TextEvents
+from twostroke.model.opening import OpenEngine, open_engine
+from twostroke.model.sampling import build_sampling
+from twostroke.model.settings import settings_of
+from twostroke.model.status import (
+    fallback_sentence,
+    load_report,
+    memory_report,
+    placement_report,
+)
+from twostroke.source import open_resolved, resolve_source
+from twostroke.text import ChatTemplate, Message, Tokenizer, encode_chat, encode_prompt
+from twostroke.types import Request, SamplingParams, TokenId
+
+Prompt = str | Sequence[TokenId] | Sequence[Message]
+
+log = logging.getLogger(__name__)
+
+
+class Model:
+    """An open model. Any number of prompts may be answered at once, from any thread.
+
+    Use it as a context manager, or `close` it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bundle: Bundle,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        opened: OpenEngine,
+    ) -> None:
+        """Takes over a started engine; `open` and `from_config` are the usual ways here."""
+        self.name = name
+        self.bundle = bundle
+        self.tokenizer = tokenizer
+        self.template = template
+        self._opened = opened
+
+    @classmethod
+    def open(
+        cls,
+        source: str | Path,
+        *,
+        name: str | None = None,
+        plugins: Plugins | None = None,
+        progress: Callable[[Progress], None] | None = None,
+        **settings: Any,
+    ) -> Model:
+        """Opens a bundle, or anything that can be exported to one, or a model of a YAML file.
+
+        Args:
+            source: a bundle, a Hugging Face folder, a hub id, a .gguf file, `package:NAME/PATH`,
+                or a .yaml file. What is not a bundle is exported once and kept in the cache.
+            name: the model's name; of a YAML file, which of its models (default: the first).
+            plugins: what `load_plugins` found; None loads them.
+            progress: told how far an export is.
+            settings: any key of a model or of the scheduler in the YAML (`backend="cpu"`,
+                `precision="int4"`, `context_tokens=2048`, `max_rows=4`, `kv={"budget": "1GiB"}`).
+
+        Raises:
+            ConfigError: unknown settings, or ones that do not fit the model.
+            TwostrokeError: the source, the backend or the memory, each with its own kind.
+        """
+        chosen = settings_of(str(source), name, settings)
+        if plugins is None:
+            plugins = load_plugins(chosen.block)
+        model = cls.from_config(chosen.model, chosen.scheduler, plugins=plugins, progress=progress)
+        model.name = chosen.name or model.bundle.manifest.name
+        return model
+
+    @classmethod
+    def from_config(
+        cls,
+        model: ModelConfig,
+        scheduler: SchedulerConfig | None = None,
+        *,
+        plugins: Plugins | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Model:
+        """Opens a model as the YAML describes it.
+
+        Raises:
+            TwostrokeError: as `open`.
+        """
+        plugins = load_plugins() if plugins is None else plugins
+        root = resolve_source(
+            model.source,
+            precision=model.precision,
+            context_tokens=model.context_tokens,
+            plugins=plugins,
+            progress=progress,
+        )
+        bundle = open_resolved(root)
+        tokenizer = Tokenizer.open(bundle)
+        template = ChatTemplate.open(bundle, tokenizer)
+        if template is None:
+            log.warning(
+                "%s has no chat template: it completes prompts and refuses messages", model.name
+            )
+        opened = open_engine(bundle, model, scheduler or SchedulerConfig(), plugins)
+        return cls(model.name, bundle, tokenizer, template, opened)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine below: `submit`, `abort`, `stats`."""
+        return self._opened.engine
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens that prompt and answer may take together."""
+        return self._opened.engine.context_tokens
+
+    @property
+    def placement_report(self) -> dict[str, Any]:
+        """For each stroke: backend, device, nodes by provider, a summary. Ready for JSON."""
+        return placement_report(self._opened)
+
+    @property
+    def fallback_sentence(self) -> str | None:
+        """Why another backend runs than the one asked for; None where none had to take over."""
+        return fallback_sentence(self._opened)
+
+    def status(self) -> dict[str, Any]:
+        """Everything that a health check shows. Ready for JSON."""
+        return {
+            "name": self.name,
+            "precision": self.bundle.manifest.quantisation.precision,
+            "context_tokens": self.context_tokens,
+            "placement": self.placement_report,
+            "fallback": self.fallback_sentence,
+            "memory": memory_report(self.bundle, self._opened),
+            "load": load_report(self._opened),
+        }
+
+    def encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
+        """Token ids of a text, of ids (which are checked) or of chat messages.
+
+        Takes about a second for a million characters: never call it on an event loop.
+
+        Raises:
+            RequestError: the prompt is empty, malformed or outside of the vocabulary.
+        """
+        if isinstance(prompt, str):
+            return encode_prompt(self.tokenizer, prompt)
+        if _is_chat(prompt):
+            return encode_chat(self.tokenizer, self.template, prompt)
+        return encode_prompt(self.tokenizer, cast(Sequence[TokenId], prompt))
+
+    def sampling(self, **given: Any) -> SamplingParams:
+        """The given values over what the model recommends; None means the model's.
+
+        Names are those of `SamplingParams`; `stop` may be one string.
+
+        Raises:
+            RequestError: an unknown name or a value out of range, named in `param`.
+        """
+        return build_sampling(
+            given,
+            defaults=self.bundle.manifest.generation,
+            vocab_size=self.tokenizer.vocab_size,
+            context_tokens=self.context_tokens,
+        )
+
+    def generate(self, prompt: Prompt, **sampling: Any) -> Answer:
+        """Begins an answer; iterate over it for tokens, or call its `complete`.
+
+            for token in model.generate("Once upon a time", max_tokens=64):
+                print(token, end="", flush=True)
+
+        Raises:
+            RequestError: the prompt or a parameter is wrong.
+            UnavailableError: too many requests wait already.
+        """
+        arrived_at = time.monotonic()
+        params = self.sampling(**sampling)
+        request = Request(new_request_id(), self.encode(prompt), params)
+        tokenise_ms = (time.monotonic() - arrived_at) * 1e3
+        return Answer(
+            SyncTextEvents(
+                self.engine,
+                self.tokenizer,
+                request,
+                arrived_at=arrived_at,
+                tokenise_ms=tokenise_ms,
+            )
+        )
+
+    def complete(self, prompt: Prompt, **sampling: Any) -> Completion:
+        """A whole answer.
+
+        Raises:
+            TwostrokeError: as `generate`, or the sequence failed.
+        """
+        return self.generate(prompt, **sampling).complete()
+
+    def stream(self, prompt: Prompt, **sampling: Any) -> AsyncAnswer:
+        """Begins an answer for asyncio; the prompt is tokenised in a thread.
+
+            async for token in model.stream("Once upon a time", max_tokens=64):
+                print(token, end="", flush=True)
+
+        Raises:
+            RequestError: a parameter is wrong; what is wrong with the prompt shows when the
+                first token is asked for.
+        """
+        params = self.sampling(**sampling)
+
+        def start() -> Callable[[], TextEvents]:
+            arrived_at = time.monotonic()
+            request = Request(new_request_id(), self.encode(prompt), params)
+            tokenise_ms = (time.monotonic() - arrived_at) * 1e3
+            return lambda: self.events(request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
+
+        return AsyncAnswer(start)
+
+    def events(
+        self, request: Request, *, arrived_at: float | None = None, tokenise_ms: float | None = None
+    ) -> TextEvents:
+        """Submits a request; its events, for whoever serves it. Call it in a running event loop.
+
+        Closing the iterator (`aclose`) aborts the sequence; cancelling or dropping it does too.
+
+        Args:
+            request: with ids from `encode` and parameters from `sampling`.
+            arrived_at: when it came in, by `time.monotonic`; None is now.
+            tokenise_ms: what `encode` took.
+
+        Raises:
+            ContextLengthError: the prompt leaves no room for an answer.
+            UnavailableError: too many requests wait already, or the engine is stopping.
+        """
+        return TextEvents(
+            self.engine, self.tokenizer, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms
+        )
+
+    def close(self, *, drain_timeout_s: float = 0.0) -> None:
+        """Ends what still runs (after up to `drain_timeout_s`) and frees the device."""
+        self._opened.close(drain_timeout_s=drain_timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def new_request_id() -> str:
+    """A fresh id for a request."""
+    return uuid.uuid4().hex
+
+
+def _is_chat(prompt: Sequence[Any]) -> TypeGuard[Sequence[Message]]:
+    return any(isinstance(item, Mapping) for item in prompt)
