@@ -132,14 +132,12 @@ class Engine:
         """Proves the invariants of scheduler and KV cache. Raises AssertionError."""
         self._intake.check()
 
-    def _serve(self) -> None:
-        try:
-            while self._serve_step():
-                pass
-        except Exception as fault:
-            self._stepper.abandon_all(fault)
+    def run_step(self) -> bool:
+        """Waits for work and runs one step; False once stopped and empty.
 
-    def _serve_step(self) -> bool:
+        What the engine's thread calls. Simulations that want to decide when a step happens call
+        it themselves, on an engine that was not started.
+        """
         try:
             step = self._intake.next_step()
             if step is None:
@@ -148,6 +146,13 @@ class Engine:
         except Exception as fault:  # a fault of the engine itself: end all that it may have hurt
             self._stepper.fail_all(fault)
         return True
+
+    def _serve(self) -> None:
+        try:
+            while self.run_step():
+                pass
+        except Exception as fault:
+            self._stepper.abandon_all(fault)
 
 
 def check_prompt(request: Request, vocab_size: int) -> None:

@@ -1,0 +1,95 @@
+"""An engine on the echo backend, for tests of whatever stands above the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from twostroke.bundle import open_bundle
+from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
+from twostroke.testing.bundles import byte_tokenizer
+from twostroke.testing.echo import EchoBackend, parse_options, probe
+from twostroke.types import FinishedEvent, Request, SamplingParams, TokenEvent, TokenId
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer: the ids of its TokenEvents, and how it ended."""
+
+    token_ids: tuple[TokenId, ...]
+    end: FinishedEvent
+
+    @property
+    def text(self) -> str:
+        """The answer in the echo bundle's own vocabulary."""
+        return str(byte_tokenizer().decode(list(self.token_ids)))
+
+
+class EchoEngine:
+    """An engine and the echo backends under it; a context manager that stops it.
+
+    With `decode_options` the two strokes run on two backends, else on one. The engine is not
+    started: call `engine.start()`, or `engine.run_step()` to decide when a step happens.
+    """
+
+    def __init__(
+        self,
+        bundle: Path,
+        limits: EngineLimits | None = None,
+        *,
+        decode_options: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        device = probe().devices[0]
+        self.prefill_backend = EchoBackend(device, parse_options(options))
+        self.decode_backend = self.prefill_backend
+        if decode_options is not None:
+            self.decode_backend = EchoBackend(device, parse_options(decode_options))
+        self.engine: Engine = build_engine(
+            open_bundle(bundle), self.prefill_backend, self.decode_backend, limits or EngineLimits()
+        )
+
+    def answer(self, request_id: str, text: str, sampling: SamplingParams) -> Answer:
+        """Serves one prompt to its end; the engine must be started.
+
+        Raises:
+            TwostrokeError: what the request was refused with, or what it failed with.
+        """
+        return collect(SyncEvents(self.engine, echo_request(request_id, text, sampling)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.engine.stop()
+
+
+def echo_request(request_id: str, text: str, sampling: SamplingParams | None = None) -> Request:
+    """A request in the echo bundle's vocabulary, greedy unless `sampling` says otherwise."""
+    ids = tuple(byte_tokenizer().encode(text).ids)
+    return Request(request_id, ids, sampling or SamplingParams(temperature=0.0))
+
+
+def collect(events: SyncEvents) -> Answer:
+    """Reads events to their end.
+
+    Raises:
+        TwostrokeError: the error of a FailedEvent.
+    """
+    token_ids: list[TokenId] = []
+    for event in events:
+        if isinstance(event, TokenEvent):
+            assert event.index == len(token_ids)
+            token_ids.append(event.token_id)
+        elif isinstance(event, FinishedEvent):
+            return Answer(tuple(token_ids), event)
+        else:
+            raise event.error
+    raise AssertionError("the events ended without a terminal one")

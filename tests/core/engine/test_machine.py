@@ -1,0 +1,149 @@
+"""Random lives of an engine: whatever happens, each sequence has exactly one terminal event."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from twostroke.engine import EngineLimits
+from twostroke.errors import UnavailableError
+from twostroke.testing.bundles import SEPARATOR_ID
+from twostroke.testing.engines import EchoEngine
+from twostroke.types import FailedEvent, FinishReason, Request, SamplingParams, TokenEvent
+
+
+class EngineLife(RuleBasedStateMachine):
+    """Submits, steps, aborts and breaks runs in any order, on three rows."""
+
+    echo_folder: Path
+    alive = Bundle("alive")
+
+    def __init__(self) -> None:
+        super().__init__()
+        limits = EngineLimits(
+            max_rows=3, max_queue=3, prefill_chunk_tokens=5, kv_budget_bytes=130 * 32
+        )
+        self.echo = EchoEngine(self.echo_folder, limits)
+        self.engine = self.echo.engine
+        self.requests: dict[str, Request] = {}
+        self.events: dict[str, list[object]] = {}
+        self.to_abort: set[str] = set()
+
+    @rule(
+        target=alive,
+        prompt=st.lists(st.integers(4, 259), min_size=1, max_size=12),
+        max_tokens=st.integers(0, 20) | st.none(),
+    )
+    def submit(self, prompt: list[int], max_tokens: int | None):
+        name = f"r{len(self.requests)}"
+        request = Request(name, tuple(prompt), SamplingParams(temperature=0, max_tokens=max_tokens))
+        events: list[object] = []
+        try:
+            self.engine.submit(request, events.append, arrived_at=0.0)
+        except UnavailableError:
+            assert self.engine.stats().num_waiting == 3
+            return multiple()
+        self.requests[name] = request
+        self.events[name] = events
+        return name
+
+    @rule(name=consumes(alive))
+    def abort(self, name: str) -> None:
+        self.engine.abort(name)
+        self.to_abort.add(name)
+
+    @precondition(lambda self: self.has_work())
+    @rule(steps=st.integers(1, 6))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.has_work():
+                self.engine.run_step()
+                # An abort reaches its sequence in the very next step.
+                assert all(self.is_over(name) for name in self.to_abort)
+
+    @precondition(lambda self: self.has_work())
+    @rule(stroke=st.sampled_from(["prefill", "decode"]))
+    def break_a_run(self, stroke: str) -> None:
+        runner = self.engine._runner
+        working = getattr(runner, stroke)
+
+        def broken(*args: object, **kwargs: object) -> None:
+            raise MemoryError("the device is gone")
+
+        setattr(runner, stroke, broken)
+        self.engine.run_step()
+        setattr(runner, stroke, working)
+
+    def has_work(self) -> bool:
+        return any(not self.is_over(name) for name in self.events)
+
+    def is_over(self, name: str) -> bool:
+        return any(not isinstance(event, TokenEvent) for event in self.events[name])
+
+    @invariant()
+    def rows_and_queue_are_consistent(self) -> None:
+        self.engine.check()
+
+    @invariant()
+    def nothing_follows_the_one_terminal_event(self) -> None:
+        for events in self.events.values():
+            assert all(isinstance(event, TokenEvent) for event in events[:-1])
+
+    def teardown(self) -> None:
+        for _ in range(2000):
+            if not self.has_work():
+                break
+            self.engine.run_step()
+        for name, request in self.requests.items():
+            self.check_answer(request, self.events[name])
+        self.engine.check()
+        stats = self.engine.stats()
+        assert (stats.num_running, stats.num_waiting, stats.kv_tokens_used) == (0, 0, 0)
+        assert stats.num_finished + stats.num_aborted + stats.num_failed == len(self.requests)
+        self.engine.stop()
+        assert self.echo.prefill_backend.num_open_sessions == 0
+
+    def check_answer(self, request: Request, events: list) -> None:
+        """What was told is a prefix of the right answer, whole where it finished."""
+        wanted = [SEPARATOR_ID, *request.prompt_ids]
+        end = events[-1]
+        told = [event.token_id for event in events[:-1]]
+        assert told == wanted[: len(told)]
+        if isinstance(end, FailedEvent):
+            return
+        if end.reason is FinishReason.STOP:
+            assert told == wanted
+        elif end.reason is FinishReason.LENGTH:
+            assert len(told) == request.sampling.max_tokens
+        else:
+            assert request.request_id in self.to_abort
+
+
+@pytest.mark.parametrize("position_ids", [False, True])
+def test_every_life_ends_well(tmp_path, position_ids):
+    from twostroke.testing import make_echo_bundle
+
+    bundle = make_echo_bundle(tmp_path / "echo", context_tokens=64, position_ids=position_ids)
+    life = type("Life", (EngineLife,), {"echo_folder": bundle})
+    run_state_machine_as_test(
+        life,
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
