@@ -1,0 +1,45 @@
+"""How many tokens an export can hold, from the model's own config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twostroke.errors import ExportError
+
+_FALLBACK_TOKENS = 4096  # where a config names no limit
+
+
+def effective_context(name: str, config: Any, asked_tokens: int | None) -> int:
+    """The smaller of what was asked for and what the model was made for.
+
+    Raises:
+        ExportError: more was asked for than the model's limit, or less than one token.
+    """
+    limit = context_limit(config)
+    if asked_tokens is None:
+        return limit if limit is not None else _FALLBACK_TOKENS
+    if asked_tokens < 1:
+        raise ExportError(f"A context of {asked_tokens} tokens is too small; ask for at least 1.")
+    if limit is not None and asked_tokens > limit:
+        raise ExportError(
+            f"A context of {asked_tokens} tokens was asked for, but {name} is limited to {limit}; "
+            f"ask for at most {limit}."
+        )
+    return asked_tokens
+
+
+def context_limit(config: Any) -> int | None:
+    """The longest sequence that one set of rotary frequencies serves; None where unlimited.
+
+    Long-rope models switch to other frequencies beyond their original length; a graph holds one
+    set, the short one.
+    """
+    text = config.get_text_config(decoder=True)
+    limit = getattr(text, "max_position_embeddings", None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        original = rope.get("original_max_position_embeddings") or getattr(
+            text, "original_max_position_embeddings", None
+        )
+        limit = original or limit
+    return int(limit) if limit else None

@@ -1,0 +1,1 @@
+"""Graph passes: each a small file that rewrites a traced graph in place, keeping its numbers."""

@@ -1,0 +1,86 @@
+"""Finds the products with constant matrices, and helps to put others in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import onnx_ir as ir
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A product with a constant matrix: x @ W, where W is stored [in, out] or [out, in]."""
+
+    node: ir.Node
+    weight: ir.Value
+    is_out_in: bool
+    bias: ir.Value | None = None
+
+    def matrix(self) -> npt.NDArray[Any]:
+        """The weight as [out, in]; a view where it is stored so."""
+        tensor = self.weight.const_value
+        assert tensor is not None  # find_linears only takes initializers
+        stored = tensor.numpy()
+        return stored if self.is_out_in else stored.T
+
+
+def find_linears(graph: ir.Graph) -> list[Linear]:
+    """Every MatMul or Gemm whose second operand is a constant matrix, in graph order."""
+    found = []
+    for node in graph:
+        if node.op_type not in ("MatMul", "Gemm") or node.domain not in ("", "ai.onnx"):
+            continue
+        operand = node.inputs[1]
+        is_out_in = node.op_type == "Gemm" and _flag(node, "transB")
+        producer = operand.producer() if operand is not None else None
+        if producer is not None and producer.op_type == "Transpose":
+            operand, is_out_in = producer.inputs[0], not is_out_in
+        if operand is None or not operand.is_initializer() or operand.const_value is None:
+            continue
+        if len(operand.const_value.shape) != 2 or not _is_plain(node):
+            continue
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        found.append(Linear(node, operand, is_out_in, bias))
+    return found
+
+
+def _is_plain(node: ir.Node) -> bool:
+    if node.op_type == "MatMul":
+        return True
+    scales = [node.attributes[name].as_float() for name in ("alpha", "beta") if name in node.attributes]
+    return not _flag(node, "transA") and all(scale == 1.0 for scale in scales)
+
+
+def _flag(node: ir.Node, name: str) -> bool:
+    return name in node.attributes and bool(node.attributes[name].as_int())
+
+
+def parameter_key(value: ir.Value, kind: str) -> tuple[Any, ...]:
+    """One key for one parameter, in whichever of the two graphs it appears."""
+    raw = value.const_value.raw if hasattr(value.const_value, "raw") else value.const_value
+    pointer = raw.data_ptr() if hasattr(raw, "data_ptr") else id(raw)
+    return (pointer, tuple(value.const_value.shape), kind)  # type: ignore[union-attr]  # checked
+
+
+def replace(graph: ir.Graph, old: ir.Node, new: ir.Node) -> None:
+    output, like = new.outputs[0], old.outputs[0]
+    output.shape, output.type, output.name = like.shape, like.type, like.name
+    graph.insert_before(old, new)
+    ir.convenience.replace_all_uses_with(like, output, replace_graph_outputs=True)
+    graph.remove(old, safe=True)
+
+
+def constant(graph: ir.Graph, tensor: ir.ExternalTensor) -> ir.Value:
+    """The graph's initializer for a stored tensor; made the first time it is asked for."""
+    name = tensor.name or ""
+    if name not in graph.initializers:
+        value = ir.Value(
+            name=name,
+            shape=ir.Shape(tensor.shape),
+            type=ir.TensorType(tensor.dtype),
+            const_value=tensor,
+        )
+        graph.initializers[name] = value
+    return graph.initializers[name]

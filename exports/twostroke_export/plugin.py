@@ -1,0 +1,44 @@
+"""The exporter as a plugin; light to import, torch and transformers come in with `export`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from twostroke.backends import API_VERSION, hookimpl
+from twostroke.backends.hookspecs import ExporterSpec, ExportOptions, Progress
+from twostroke.errors import InstallError
+
+PRECISIONS = ("fp32", "fp16", "int8", "int4")
+
+
+def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> Path:
+    """Turns `options.source` into a bundle at `options.out`.
+
+    Raises:
+        InstallError: a package of the `export` extra is missing.
+        ExportError: the source cannot be read, traced, or does not agree with its export.
+        BundleError: `options.out` exists or cannot be written.
+    """
+    try:
+        from twostroke_export.pipeline import export as run
+    except ImportError as error:
+        raise InstallError(
+            f"Exporting needs the package {error.name!r}, which is not installed; "
+            f'run: pip install "twostroke[export]"'
+        ) from error
+    return run(options, on_progress)
+
+
+@hookimpl
+def twostroke_exporters() -> list[ExporterSpec]:
+    """The exporter for Hugging Face folders, hub ids and .gguf files."""
+    return [
+        ExporterSpec(
+            name="transformers",
+            api_version=API_VERSION,
+            summary="traces transformers models from a folder, a hub id or a .gguf file",
+            precisions=PRECISIONS,
+            export=export,
+        )
+    ]

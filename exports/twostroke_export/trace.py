@@ -1,0 +1,206 @@
+"""Traces the model once for each stroke into an ONNX graph that keeps the graph contract."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from twostroke.bundle import contract
+from twostroke.errors import ExportError
+from twostroke.types import Stroke
+from twostroke_export.attention import FUSED, KVState, Observed, attending, caching
+from twostroke_export.norms import fused_norms
+from twostroke_export.rotary import LayerRotary, Rotation, rotating_later
+
+OPSET = 23
+
+
+class StrokeModule(torch.nn.Module):
+    """The model behind the flat inputs of the graph contract.
+
+    Its forward takes input_ids [batch, sequence] int64, position_ids likewise, seqlens_k [batch]
+    int32, total_sequence_length [] int32, logit_index [batch] int64 (None in decode) and past, a
+    flat list of key and value for each layer; it gives logits [batch, 1, vocab] float32 and the
+    present tensors, flat likewise.
+    """
+
+    def __init__(self, model: Any, observed: Observed, context_tokens: int) -> None:
+        super().__init__()
+        self.model = model
+        layers = observed.rotary.layers if observed.rotary is not None else ()
+        self.rotaries: list[LayerRotary | None] = [*layers] or [None] * len(observed.layers)
+        self.cache_names: dict[int, tuple[str, str]] = {}
+        dtype = next(model.parameters()).dtype
+        for rotary in self.rotaries:
+            if rotary is None or id(rotary) in self.cache_names:
+                continue
+            names = (f"cos_cache_{len(self.cache_names)}", f"sin_cache_{len(self.cache_names)}")
+            self.cache_names[id(rotary)] = names
+            for name, cache in zip(names, rotary.caches(context_tokens), strict=True):
+                self.register_buffer(name, cache.to(dtype))
+
+    def _rotation(self, rotary: LayerRotary | None) -> Rotation | None:
+        if rotary is None:
+            return None
+        cos, sin = self.cache_names[id(rotary)]
+        return Rotation(getattr(self, cos), getattr(self, sin), rotary.is_interleaved)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        position_ids: torch.Tensor,
+        seqlens_k: torch.Tensor,
+        total_sequence_length: torch.Tensor,
+        logit_index: torch.Tensor | None,
+        past: list[torch.Tensor],
+    ) -> tuple[torch.Tensor, ...]:
+        state = KVState(
+            past=list(zip(past[::2], past[1::2], strict=True)),
+            seqlens_k=seqlens_k,
+            total_sequence_length=total_sequence_length,
+            rotations=[self._rotation(rotary) for rotary in self.rotaries],
+        )
+        with caching(state), _last_rows(self.model, logit_index):
+            output = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False)
+        present = [side for layer in state.present for side in layer]
+        return (output.logits.float(), *present)
+
+
+@contextlib.contextmanager
+def _last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
+    """Hands the head one row a sequence: hidden [batch, sequence, size] -> [batch, 1, size]."""
+    if logit_index is None:
+        yield
+        return
+    head = model.get_output_embeddings()
+
+    def gather(_: Any, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        rows = torch.arange(args[0].shape[0])
+        return (args[0][rows, logit_index].unsqueeze(1),)
+
+    hook = head.register_forward_pre_hook(gather)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def trace(model: Any, observed: Observed, stroke: Stroke, context_tokens: int) -> ir.Model:
+    """The graph of one stroke, its weights still those of the torch model (nothing is copied).
+
+    Raises:
+        ExportError: torch cannot trace the model.
+    """
+    module = StrokeModule(model, observed, context_tokens).eval()
+    inputs, shapes = _example(observed, stroke, next(model.parameters()).dtype)
+    names = [name for name, value in _flat_names(observed, stroke) if value]
+    present = [n for i in range(len(observed.layers)) for n in contract.present_names(i)]
+    with (
+        attending(model, FUSED),
+        fused_norms(model),
+        rotating_later(observed.rotary),
+        quiet(),
+        torch.no_grad(),
+    ):
+        try:
+            program = torch.onnx.export(
+                module,
+                kwargs=inputs,
+                dynamic_shapes=shapes,
+                input_names=names,
+                output_names=[contract.LOGITS, *present],
+                opset_version=OPSET,
+                dynamo=True,
+                verbose=False,
+                optimize=False,
+            )
+        except ExportError:
+            raise
+        except Exception as error:
+            raise _explain(model, stroke, error) from error
+    if program is None:
+        raise ExportError(f"torch traced no {stroke} graph of {model.config.model_type!r}.")
+    traced: ir.Model = program.model
+    return traced
+
+
+def _flat_names(observed: Observed, stroke: Stroke) -> list[tuple[str, bool]]:
+    past = [name for i in range(len(observed.layers)) for name in contract.past_names(i)]
+    return [
+        (contract.INPUT_IDS, True),
+        (contract.POSITION_IDS, True),
+        (contract.SEQLENS_K, True),
+        (contract.TOTAL_SEQUENCE_LENGTH, True),
+        (contract.LOGIT_INDEX, stroke is Stroke.PREFILL),
+        *((name, True) for name in past),
+    ]
+
+
+def _example(
+    observed: Observed, stroke: Stroke, dtype: torch.dtype
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs to trace with, and which of their dimensions stay free.
+
+    Every free size differs from the others and from 0 and 1, so that none is taken for another.
+    """
+    batch, capacity = 2, 11
+    sequence = 5 if stroke is Stroke.PREFILL else 1
+    ids = torch.arange(batch * sequence).reshape(batch, sequence) % 7
+    is_free = {0: "batch", 1: "sequence"} if stroke is Stroke.PREFILL else {0: "batch"}
+    past = []
+    for layer in observed.layers:
+        shape = (batch, layer.num_kv_heads, capacity, layer.head_dim)
+        past += [torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)]
+    inputs = {
+        "input_ids": ids,
+        "position_ids": torch.arange(sequence).expand(batch, sequence).contiguous(),
+        "seqlens_k": torch.full((batch,), sequence - 1, dtype=torch.int32),
+        "total_sequence_length": torch.tensor(sequence, dtype=torch.int32),
+        "logit_index": torch.zeros(batch, dtype=torch.int64),
+        "past": past,
+    }
+    shapes: dict[str, Any] = {
+        "input_ids": is_free,
+        "position_ids": is_free,
+        "seqlens_k": {0: "batch"},
+        "total_sequence_length": {},
+        "logit_index": {0: "batch"},
+        "past": [{0: "batch", 2: "capacity"}] * len(past),
+    }
+    if stroke is Stroke.DECODE:
+        inputs["logit_index"] = shapes["logit_index"] = None
+    return inputs, shapes
+
+
+def _explain(model: Any, stroke: Stroke, error: Exception) -> ExportError:
+    causes: list[BaseException] = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    for cause in causes:
+        if isinstance(cause, ExportError):
+            return cause
+    first_line = (str(causes[-1]).strip() or type(causes[-1]).__name__).splitlines()[0]
+    return ExportError(
+        f"torch could not trace the {stroke} graph of a {model.config.model_type!r} model "
+        f"({type(causes[-1]).__name__}: {first_line[:200]}); please report the architecture."
+    )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps torch's and onnxscript's chatter off the terminal; errors still raise."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(before)
