@@ -1,4 +1,4 @@
-"""What is here, what is missing, and what to install: `twostroke plugins` and `twostroke doctor`."""
+"""What is here, what is missing, what to install: `twostroke plugins` and `twostroke doctor`."""
 
 from __future__ import annotations
 

@@ -57,9 +57,16 @@ class ExportError(TwostrokeError):
 
 
 class BackendError(TwostrokeError):
-    """A backend cannot do what it was asked to."""
+    """A backend cannot do what it was asked to.
+
+    `backend` is the name of the one at fault, where it is known.
+    """
 
     code = "backend_error"
+
+    def __init__(self, message: str, *, backend: str | None = None) -> None:
+        super().__init__(message)
+        self.backend = backend
 
 
 class PluginError(BackendError):

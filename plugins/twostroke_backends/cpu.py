@@ -102,7 +102,10 @@ class CpuBackend:
         if session is None:
             session = load_session(graph, CPU_PROVIDER, {}, self.session_options())
         prove_placement(
-            session.placement, graph.name, "Reinstall onnxruntime; it lacks its own CPU provider."
+            session.placement,
+            graph.name,
+            NAME,
+            "Reinstall onnxruntime; it lacks its own CPU provider.",
         )
         return session
 

@@ -139,7 +139,7 @@ class CudaBackend:
         try:
             refuse_kv_dtype(session, graph.name)
             prove_placement(
-                session.placement, graph.name, "`twostroke doctor` checks the CUDA libraries."
+                session.placement, graph.name, NAME, "`twostroke doctor` checks the CUDA libraries."
             )
         except PlacementError:
             session.close()
@@ -173,7 +173,8 @@ def refuse_kv_dtype(session: OrtSession, graph: str) -> None:
     if odd and _ATTENTION in session.placement.strays:
         raise PlacementError(
             f"{graph} keeps its KV cache in {odd[0]}, and {_ATTENTION} runs on CUDA in float16 "
-            f"only: export the model again with `--precision fp16`."
+            f"only: export the model again with `--precision fp16`.",
+            backend=NAME,
         )
 
 
@@ -190,7 +191,9 @@ def _session_options() -> Any:
 def _open(device: Device, options: Mapping[str, Any]) -> CudaBackend:
     fault = cuda_libraries.missing_provider() or cuda_libraries.missing_library()
     if fault is not None:
-        raise BackendUnavailableError(f"The backend {NAME!r} cannot be used here: {fault}")
+        raise BackendUnavailableError(
+            f"The backend {NAME!r} cannot be used here: {fault}", backend=NAME
+        )
     return CudaBackend(device, options)
 
 

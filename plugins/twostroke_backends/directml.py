@@ -117,7 +117,7 @@ class DirectMLBackend:
         )
         try:
             prove_placement(
-                session.placement, graph.name, "A newer Windows or GPU driver may know them."
+                session.placement, graph.name, NAME, "A newer Windows or GPU driver may know them."
             )
         except PlacementError:
             session.close()

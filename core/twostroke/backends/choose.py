@@ -1,8 +1,9 @@
 """Choosing a backend: by name, or the best that is there; never another one silently.
 
-`auto` takes the usable backend of the highest priority. A named backend that cannot be used is an
-error that says why, unless `fallback` names another: then a warning is logged and the reason
-travels with the result, so that the server can show it.
+`auto` takes the usable backend of the highest priority that can run the model. A named backend
+that cannot be used is an error that says why, unless `fallback` names another. Wherever another
+one takes over, a warning is logged and the reason travels with the result, so that the server can
+show it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from twostroke.errors import (
     PlacementError,
     PluginError,
 )
-from twostroke.install import check_install, installed_runtimes, refuse_two_runtimes
+from twostroke.install import check_install, refuse_two_runtimes
 
 AUTO = "auto"
 _log = logging.getLogger(__name__)
@@ -58,8 +59,8 @@ def open_backend(
 ) -> Opened:
     """Opens the backend `name`, or the first of `fallback` that can be opened in its stead.
 
-    `options` go to the backend that was asked for; a fallback opens its device 0 with its own
-    defaults. The caller closes the backend.
+    `device_index` and `options` go to the first candidate; one that takes over opens its device 0
+    with its own defaults. The caller closes the backend.
 
     Raises:
         BackendUnavailableError: it finds no device, library or package; the message says which.
@@ -82,43 +83,48 @@ def open_with_fallback(
 
     Some faults show only when a graph is loaded: a library is missing, or nodes land elsewhere
     than asked. When `build` raises PlacementError or BackendUnavailableError the backend is
-    closed, and the next name of `fallback` gets its turn.
+    closed, and the next name of `fallback` gets its turn; with `auto`, the next usable backend.
+    Calls may be nested, one for each stroke: an error that names another backend passes through.
     """
     refuse_two_runtimes()
     for wanted in (name, *fallback):
-        if wanted != AUTO:
-            _check_known(plugins, wanted)  # a misspelt fallback shows at once
-    reason: str | None = None
-    for position, wanted in enumerate((name, *fallback)):
-        is_last = position == len(fallback)
+        _check_known(plugins, wanted)  # a misspelt fallback shows before anything is opened
+    candidates = [*(_usable_names(plugins) if name == AUTO else (name,)), *fallback]
+    reasons: list[str] = []
+    for position, candidate in enumerate(candidates):
         try:
             if position == 0:
-                backend = _open(plugins, wanted, device_index, options or {})
-            else:
-                backend = _open(plugins, wanted, 0, {})
-            if reason is not None:
-                reason = f"{reason} Running on {backend.name} instead, as `fallback` allows."
-                _log.warning("%s", reason)
-            return _build(build, Opened(backend, name, reason))
+                backend = _open(plugins, candidate, device_index, options or {})
+            else:  # device and options were meant for the first
+                backend = _open(plugins, candidate, 0, {})
+            return _build(build, backend, name, reasons)
         except (BackendUnavailableError, PlacementError, PluginError) as error:
-            if is_last:
+            is_ours = error.backend in (None, candidate)
+            if not is_ours or position == len(candidates) - 1:
                 raise
-            reason = str(error) if reason is None else f"{reason} {error}"
+            reasons.append(str(error))
     raise AssertionError("unreachable: the last candidate returns or raises")
 
 
-def _build(build: Callable[[Opened], _T], opened: Opened) -> _T:
+def _build(
+    build: Callable[[Opened], _T], backend: Backend, requested: str, reasons: Sequence[str]
+) -> _T:
+    """Runs `build` on an open backend, which is closed where that fails."""
+    reason = None
+    if reasons:
+        allowed = "as the next best" if requested == AUTO else "as `fallback` allows"
+        reason = f"{' '.join(reasons)} Running on {backend.name} instead, {allowed}."
+        _log.warning("%s", reason)
     try:
-        return build(opened)
+        return build(Opened(backend, requested, reason))
     except BaseException:
-        opened.backend.close()
+        backend.close()
         raise
 
 
 def _open(plugins: Plugins, name: str, device_index: int, options: Mapping[str, Any]) -> Backend:
-    spec, found = _best(plugins) if name == AUTO else _named(plugins, name)
-    device = _device(spec, found, device_index)
-    return spec.open(device, options)
+    spec, found = _named(plugins, name)
+    return spec.open(_device(spec, found, device_index), options)
 
 
 def _named(plugins: Plugins, name: str) -> tuple[BackendSpec, ProbeResult]:
@@ -126,7 +132,8 @@ def _named(plugins: Plugins, name: str) -> tuple[BackendSpec, ProbeResult]:
     found = probe(spec)
     if not found.is_available:
         raise BackendUnavailableError(
-            f"The backend {name!r} cannot be used here: {found.reason or 'it gave no reason'}"
+            f"The backend {name!r} cannot be used here: {found.reason or 'it gave no reason'}",
+            backend=name,
         )
     return spec, found
 
@@ -137,7 +144,7 @@ def _check_known(plugins: Plugins, name: str) -> None:
     Raises:
         BackendError: names the nearest one and all of them.
     """
-    if name in plugins.backends or plugins.failure(name) is not None:
+    if name in (AUTO, *plugins.backends) or plugins.failure(name) is not None:
         return
     near = difflib.get_close_matches(name, plugins.backends, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -161,19 +168,27 @@ def _spec(plugins: Plugins, name: str) -> BackendSpec:
     assert record is not None  # _check_known has seen it
     raise PluginError(
         f"The backend {name!r} cannot be used: the plugin {record} {record.status}: "
-        f"{record.error.rstrip('.')}. `twostroke plugins` lists all plugins."
+        f"{record.error.rstrip('.')}. `twostroke plugins` lists all plugins.",
+        backend=name,
     )
 
 
-def _best(plugins: Plugins) -> tuple[BackendSpec, ProbeResult]:
-    reasons = []
+def _usable_names(plugins: Plugins) -> list[str]:
+    """Names of the backends that find a device, the highest priority first.
+
+    Raises:
+        BackendUnavailableError: there is none; says why for each.
+        InstallError: there is none, and no ONNX Runtime either.
+    """
+    usable, reasons = [], []
     for spec in sorted(plugins.backends.values(), key=lambda spec: (-spec.priority, spec.name)):
         found = probe(spec)
         if found.is_available:
-            return spec, found
+            usable.append(spec.name)
         reasons.append(f"{spec.name}: {found.reason}")
-    if not installed_runtimes():
-        check_install()
+    if usable:
+        return usable
+    check_install()
     raise BackendUnavailableError(
         f"No backend can be used here. {' '.join(reasons) or 'No plugin brings one.'}"
     )

@@ -94,8 +94,13 @@ def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugin
 
 
 def _entry_points() -> Iterator[importlib.metadata.EntryPoint]:
-    entries = importlib.metadata.entry_points(group=GROUP)
-    return iter(sorted(entries, key=lambda entry: (entry.name, _distribution(entry))))
+    """Our own first, so that a clash is put down to the stranger."""
+
+    def order(entry: importlib.metadata.EntryPoint) -> tuple[bool, str, str]:
+        distribution = _distribution(entry)
+        return distribution != "twostroke", entry.name, distribution
+
+    return iter(sorted(importlib.metadata.entry_points(group=GROUP), key=order))
 
 
 def _distribution(entry: importlib.metadata.EntryPoint) -> str:

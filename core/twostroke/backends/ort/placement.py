@@ -63,11 +63,12 @@ def count_placement(assigned: Iterable[tuple[str, str]], requested: str) -> Plac
     return Placement(requested, dict(nodes.most_common()), dict(strays.most_common()))
 
 
-def prove_placement(placement: Placement, graph: str, advice: str) -> None:
+def prove_placement(placement: Placement, graph: str, backend: str, advice: str) -> None:
     """Refuses a session that does not run where it was asked to.
 
     Every node must be on the requested provider; only shape and index arithmetic may be on the
-    CPU's. `advice` is the sentence that ends the message: what to do about it.
+    CPU's. `backend` is the name in the YAML, `advice` the sentence that ends the message: what to
+    do about it.
 
     Raises:
         PlacementError: says which operators run where.
@@ -81,5 +82,6 @@ def prove_placement(placement: Placement, graph: str, advice: str) -> None:
     where = placement.sentence() or "no node anywhere"
     raise PlacementError(
         f"{graph} was asked for {placement.requested}, but runs with {where}"
-        f"{f' (astray: {listed})' if listed else ''}. {advice}"
+        f"{f' (astray: {listed})' if listed else ''}. {advice}",
+        backend=backend,
     )
