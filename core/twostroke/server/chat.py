@@ -9,7 +9,7 @@ from aiohttp import web
 
 from twostroke.model import TextEvent
 from twostroke.server.body import read_json
-from twostroke.server.fields import check_shape
+from twostroke.server.fields import Messages, check_shape
 from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body, begin
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
@@ -19,9 +19,9 @@ from twostroke.types import FinishedEvent
 
 
 class ChatBody(OpenAIFields):
-    """The body of a chat request. Messages are checked by the text room, which renders them."""
+    """The body of a chat request."""
 
-    messages: list[dict[str, Any]]
+    messages: Messages
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:

@@ -52,7 +52,7 @@ def one_prompt(body: Mapping[str, Any]) -> Prompt:
         value = value[0]
     is_ids = isinstance(value, list) and all(type(item) is int for item in value)
     if isinstance(value, str) or is_ids:
-        return value  # type: ignore[no-any-return]  # narrowed by is_ids
+        return value
     raise RequestError("prompt must be a string or a list of token ids.", param="prompt")
 
 

@@ -1,49 +1,25 @@
 """The fields that surfaces share, as strict pydantic models, and their errors as sentences.
 
-Strict means that `"5"` and `true` are not 5. Ranges of the sampling parameters are checked where
-they are defined, by `Model.sampling`; here it is only types, so that neither is said twice.
+Strict means that `"5"` and `true` are not 5. What the values may be is checked by
+`Model.sampling`, where the model is known; here it is only types, so that neither is said twice.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from twostroke.errors import RequestError
 
-_INT64 = 2**63
-_TOKEN_ID = re.compile(r"-?[0-9]{1,10}")
-MAX_STOPS = 64
+Int = Annotated[int, Field(gt=-(2**64), lt=2**64)]
+Messages = Annotated[list[dict[str, Any]], Field(min_length=1)]
+"""Chat messages; what is inside of each is checked by the text room, which renders them."""
 
-Int = Annotated[int, Field(ge=-_INT64, lt=_INT64)]
 S = TypeVar("S", bound=BaseModel)
-
-
-def _parse_stop(value: Any) -> Any:
-    stops = [value] if isinstance(value, str) else value
-    if stops is None:
-        return None
-    if not isinstance(stops, list) or not all(isinstance(stop, str) and stop for stop in stops):
-        raise ValueError("must be a string or a list of strings, none of them empty")
-    if len(stops) > MAX_STOPS:
-        raise ValueError(f"takes at most {MAX_STOPS} strings, not {len(stops)}")
-    return tuple(stops)
-
-
-def _parse_logit_bias(value: Any) -> Any:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise ValueError('must be an object from token ids to biases, e.g. {"42": -100}')
-    for key in value:
-        if not _TOKEN_ID.fullmatch(key):
-            raise ValueError(f"has the key {key[:40]!r}, which is not a token id")
-    return {int(key): bias for key, bias in value.items()}
 
 
 class SamplingFields(BaseModel):
@@ -63,9 +39,9 @@ class SamplingFields(BaseModel):
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: Annotated[dict[int, float] | None, BeforeValidator(_parse_logit_bias)] = None
+    logit_bias: dict[str, float] | None = None
     seed: Int | None = None
-    stop: Annotated[tuple[str, ...] | None, BeforeValidator(_parse_stop)] = None
+    stop: Any = None  # a string or a list of them; `Model.sampling` says so too
     ignore_eos: bool | None = None
 
     def sampling(self) -> dict[str, Any]:
@@ -124,6 +100,8 @@ def _sentence(shape: type[BaseModel], path: str, detail: ErrorDetails) -> str:
         return f"{path} is missing."
     if kind == "value_error":
         return f"{path} {detail['ctx']['error']}."
+    if kind == "too_short":
+        return f"{path} is empty."
     expected = detail["msg"].removeprefix("Input should be ")
     return f"{path} must be {expected}, not {_shown(detail['input'])}."
 

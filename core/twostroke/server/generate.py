@@ -23,7 +23,7 @@ from pydantic import BeforeValidator, ConfigDict
 from twostroke.errors import RequestError, TwostrokeError
 from twostroke.model import TextEvent
 from twostroke.server.body import read_json
-from twostroke.server.fields import Int, SamplingFields, check_shape
+from twostroke.server.fields import Int, Messages, SamplingFields, check_shape
 from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, TURN
 from twostroke.server.replies import dump, error_body, json_reply, timings_body
 from twostroke.server.stream import stream
@@ -48,7 +48,7 @@ class GenerateBody(SamplingFields):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     prompt: Annotated[Any, BeforeValidator(_check_prompt)] = None
-    messages: list[dict[str, Any]] | None = None
+    messages: Messages | None = None
     model: str | None = None
     stream: bool | None = None
     stop_ids: list[Int] | None = None

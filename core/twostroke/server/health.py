@@ -32,4 +32,4 @@ async def health(request: web.Request) -> web.StreamResponse:
 
 
 def _model_body(model: Model) -> dict[str, Any]:
-    return {"name": model.name, "status": "ready", "context_tokens": model.context_tokens}
+    return {"status": "ready", **model.status()}

@@ -6,13 +6,14 @@ from aiohttp import web
 
 from twostroke.server.in_flight import InFlight
 from twostroke.server.models import Models
+from twostroke.server.turn import Turn
 
 MODELS = web.AppKey("models", Models)
 IN_FLIGHT = web.AppKey("in_flight", InFlight)
 
 HEALTH_PATH = "/health"  # open and answered in every state: orchestrators have no key
 
-# Keys of a request: set by the middleware, and the turn by the surface that makes it.
-REQUEST_ID = "twostroke_request_id"  # str
-ARRIVED_AT = "twostroke_arrived_at"  # float, time.monotonic()
-TURN = "twostroke_turn"  # server.turn.Turn
+# Of a request: set by the middleware, and the turn by the surface that makes it.
+REQUEST_ID = web.RequestKey("request_id", str)
+ARRIVED_AT = web.RequestKey("arrived_at", float)  # time.monotonic()
+TURN = web.RequestKey("turn", Turn)

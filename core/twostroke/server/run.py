@@ -7,7 +7,9 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
+from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import Config, ModelConfig
 from twostroke.model import Model
@@ -48,8 +50,12 @@ def serve(config: Config, *, load: LoadModel | None = None) -> int:
 
 
 def _loader(config: Config) -> LoadModel:
+    plugins: list[Plugins] = []  # found in the loading thread: importing plugins may take long
+
     def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
-        return Model.from_config(model, config.scheduler)
+        if not plugins:
+            plugins.append(load_plugins(config.plugins.block))
+        return Model.from_config(model, config.scheduler, plugins=plugins[0], progress=report)
 
     return load
 
@@ -84,7 +90,8 @@ async def _until_stopped(
         TwostrokeError: a model cannot be loaded.
     """
     stop = asyncio.ensure_future(signals.stop.wait())
-    await asyncio.wait({stop, loading.done}, return_when=asyncio.FIRST_COMPLETED)
+    either: list[asyncio.Future[Any]] = [stop, loading.done]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     try:
         if loading.done.done():
             loading.done.result()

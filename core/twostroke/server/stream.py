@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing, suppress
 from typing import Protocol
 
@@ -80,7 +80,7 @@ async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.Stream
     return response
 
 
-async def _frames(turn: Turn, frames: Frames) -> AsyncIterator[bytes]:
+async def _frames(turn: Turn, frames: Frames) -> AsyncGenerator[bytes, None]:
     """The frames in order; the first is yielded only once the first event is there."""
     is_open = False
     async with aclosing(answer(turn)) as events:

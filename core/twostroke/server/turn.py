@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -69,7 +69,7 @@ async def prepare(
     return Turn(model, Request(request_id, prompt_ids, sampling), arrived_at, tokenise_ms)
 
 
-async def answer(turn: Turn) -> AsyncIterator[TextEvent | FinishedEvent]:
+async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
     """The events of a turn; the last one is a FinishedEvent. Closing it aborts the sequence.
 
     Raises:

@@ -1,0 +1,280 @@
+"""A live server in a thread, over the echo backend: real sockets, answers in milliseconds.
+
+The echo model answers `→`, the prompt again, and the end; one token is one byte (the separator is
+one token too), so the expected answer to any prompt is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twostroke.backends.discovery import load_plugins
+from twostroke.config.schema import ModelConfig, SchedulerConfig, ServerConfig
+from twostroke.model import Model
+from twostroke.server.endpoint import Endpoint
+from twostroke.server.models import Models
+from twostroke.testing import echo
+
+JSON = dict[str, Any]
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    def error(self) -> JSON:
+        """The error object; fails where the body is none."""
+        error = self.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert "Traceback" not in error["message"]
+        return error
+
+
+class LiveServer:
+    """An endpoint on a free port, in a thread of its own."""
+
+    def __init__(self, models: list[Model], names: list[str], config: ServerConfig) -> None:
+        self.models = models
+        self.registry = Models(names)
+        self._config = config
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._started.wait(10)
+
+    @property
+    def model(self) -> Model:
+        return self.models[0]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self.endpoint = Endpoint(self.registry, self._config)
+        await self.endpoint.listen()
+        for model in self.models:
+            self.registry.add(model)
+        self.port = self.endpoint.port
+        self._started.set()
+        await self._stop.wait()
+        await self.endpoint.close()
+
+    def call(self, function: Callable[[], Any]) -> None:
+        """Runs a function in the server's loop."""
+        self._loop.call_soon_threadsafe(function)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: JSON | bytes | str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
+        """One request over a connection of its own."""
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Reply(response.status, dict(response.headers), response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: JSON | bytes | str, **headers: str) -> Reply:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.ask("POST", path, body, named)
+
+    def get(self, path: str, **headers: str) -> Reply:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self.ask("GET", path, None, named)
+
+    def connect(
+        self,
+        path: str,
+        body: JSON,
+        *,
+        version: str = "1.1",
+        receive_buffer_bytes: int | None = None,
+        **headers: str,
+    ) -> RawSocket:
+        """Sends a request over a bare socket and leaves the answer to be read."""
+        data = json.dumps(body).encode()
+        lines = [f"POST {path} HTTP/{version}", f"Host: 127.0.0.1:{self.port}"]
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        lines += [f"Content-Length: {len(data)}", "", ""]
+        return self.connect_raw("\r\n".join(lines).encode() + data, receive_buffer_bytes)
+
+    def connect_chunked(self, path: str, body: bytes) -> RawSocket:
+        """Sends a body in chunks, so that its length is not announced."""
+        lines = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{self.port}"]
+        lines += ["Transfer-Encoding: chunked", "", ""]
+        chunks = [body[i : i + 500] for i in range(0, len(body), 500)]
+        framed = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in [*chunks, b""])
+        return self.connect_raw("\r\n".join(lines).encode() + framed)
+
+    def connect_raw(self, data: bytes, receive_buffer_bytes: int | None = None) -> RawSocket:
+        """Sends bytes over a bare socket."""
+        connection = socket.socket()
+        connection.settimeout(30)
+        if receive_buffer_bytes:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        connection.connect(("127.0.0.1", self.port))
+        connection.sendall(data)
+        return RawSocket(connection)
+
+
+class RawSocket:
+    """Reads a chunked answer piece by piece."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._file = connection.makefile("rb")
+
+    def head(self) -> bytes:
+        """Status line and headers."""
+        lines = []
+        while (line := self._file.readline()) not in (b"\r\n", b""):
+            lines.append(line)
+        return b"".join(lines)
+
+    def chunk(self) -> bytes | None:
+        """The next chunk; b"" is the clean end; None means that the connection was cut."""
+        try:
+            size = self._file.readline()
+            if not size.endswith(b"\r\n"):
+                return None
+            data = self._file.read(int(size, 16) + 2)
+        except ConnectionError:
+            return None
+        return data[:-2] if data.endswith(b"\r\n") else None
+
+    def chunks(self) -> tuple[list[bytes], bool]:
+        """All chunks to the end, and whether the end was clean."""
+        chunks = []
+        while chunk := self.chunk():
+            chunks.append(chunk)
+        return chunks, chunk == b""
+
+    def rest(self) -> bytes:
+        """Everything to the end of the connection."""
+        return self._file.read()
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def __enter__(self) -> RawSocket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Waits for another thread to bring something about."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "the condition never came true"
+        time.sleep(0.005)
+
+
+def open_echo(
+    bundle: Path, name: str = "echo", scheduler: SchedulerConfig | None = None, **options: Any
+) -> Model:
+    """A model over the echo backend, which takes `options`."""
+    config = ModelConfig(name=name, source=str(bundle), backend="echo", options=options)
+    return Model.from_config(
+        config, scheduler or SchedulerConfig(), plugins=load_plugins(extra=[echo])
+    )
+
+
+@pytest.fixture
+def serve_echo(echo_bundle: Path) -> Iterator[Callable[..., LiveServer]]:
+    """Makes live servers: `serve_echo(step_delay_s=0.01)`; closed after the test."""
+    with ExitStack() as stack:
+
+        def make(
+            *,
+            name: str = "echo",
+            server: JSON | None = None,
+            scheduler: JSON | None = None,
+            bundle: Path = echo_bundle,
+            **options: Any,
+        ) -> LiveServer:
+            model = open_echo(bundle, name, SchedulerConfig(**scheduler or {}), **options)
+            stack.callback(model.close)
+            live = LiveServer([model], [name], ServerConfig(port=0, **server or {}))
+            stack.callback(live.close)
+            return live
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def live(echo_bundle: Path) -> Iterator[LiveServer]:
+    """A server with one fast model, shared by a module's tests."""
+    model = open_echo(echo_bundle)
+    server = LiveServer([model], ["echo"], ServerConfig(port=0))
+    yield server
+    server.close()
+    model.close()
+
+
+@pytest.fixture(name="wait_until")
+def wait_until_fixture() -> Callable[..., None]:
+    return wait_until
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[..., LiveServer]]:
+    """Makes a server whose models are still loading: `make_server(names, config)`."""
+    with ExitStack() as stack:
+
+        def make(names: list[str], config: ServerConfig) -> LiveServer:
+            live = LiveServer([], names, config)
+            stack.callback(live.close)
+            return live
+
+        yield make
+
+
+@pytest.fixture
+def echo_model(echo_bundle: Path) -> Iterator[Callable[..., Model]]:
+    """Opens models over the echo backend; closed after the test."""
+    with ExitStack() as stack:
+
+        def make(name: str, **options: Any) -> Model:
+            model = open_echo(echo_bundle, name, **options)
+            stack.callback(model.close)
+            return model
+
+        yield make
