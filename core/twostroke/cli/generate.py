@@ -78,5 +78,8 @@ def as_json(completion: Completion) -> dict[str, Any]:
         "finish_reason": str(completion.finish_reason),
         "prompt_tokens": completion.num_prompt_tokens,
         "completion_tokens": completion.num_completion_tokens,
-        "timings": dataclasses.asdict(completion.timings),
+        "timings": {
+            name: None if value is None else round(value, 3)
+            for name, value in dataclasses.asdict(completion.timings).items()
+        },
     }
