@@ -45,6 +45,11 @@ class ControlTokens:
         """The ids alone."""
         return frozenset(self.ids.values())
 
+    @cached_property
+    def special_id_set(self) -> frozenset[TokenId]:
+        """The ids of those that the tokenizer calls special."""
+        return frozenset(self.ids[text] for text in self.special)
+
 
 def control_tokens(added: Mapping[TokenId, AddedToken], template_source: str) -> ControlTokens:
     """Picks the control tokens among the tokens `added` to a vocabulary.

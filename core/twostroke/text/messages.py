@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twostroke.errors import RequestError
+from twostroke.text.valid_unicode import check_unicode
 
 Message = Mapping[str, Any]
 
@@ -47,6 +48,7 @@ def _check_message(message: Message, path: str) -> dict[str, str]:
             f"{path}.role {found}; it must be one of {', '.join(ROLES)}", param=f"{path}.role"
         )
     content = _text(message.get("content"), f"{path}.content")
+    check_unicode(content, f"{path}.content")
     return {"role": "system" if role == "developer" else role, "content": content}
 
 

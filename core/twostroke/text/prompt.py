@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import re
-import secrets
+import operator
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 from twostroke.errors import RequestError
+from twostroke.text.hidden import HiddenTokens
 from twostroke.text.messages import Message, check_messages
 from twostroke.text.template import ChatTemplate
 from twostroke.text.tokenizer import Tokenizer
+from twostroke.text.valid_unicode import check_unicode
 from twostroke.types import TokenId
 
 
@@ -23,6 +25,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str | Sequence[TokenId]) -> tupl
         RequestError: nothing to begin with, an id outside of the vocabulary, or broken Unicode.
     """
     if isinstance(prompt, str):
+        check_unicode(prompt, "prompt")
         ids = tokenizer.encode(prompt, special=True, add_bos=tokenizer.adds_bos or not prompt)
         if not ids:
             raise RequestError(
@@ -30,20 +33,11 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str | Sequence[TokenId]) -> tupl
                 param="prompt",
             )
         return tuple(ids)
+    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
+        raise RequestError("prompt must be a string or a list of token ids", param="prompt")
     if not prompt:
         raise RequestError("prompt is an empty list; send at least one token id", param="prompt")
-    for position, token_id in enumerate(prompt):
-        if isinstance(token_id, bool) or not isinstance(token_id, int):
-            raise RequestError(
-                f"prompt[{position}] is {token_id!r}, not a token id", param=f"prompt[{position}]"
-            )
-        if not 0 <= token_id < tokenizer.vocab_size:
-            raise RequestError(
-                f"prompt[{position}] is {token_id}, outside of the vocabulary: ids go from 0 to "
-                f"{tokenizer.vocab_size - 1}",
-                param=f"prompt[{position}]",
-            )
-    return tuple(prompt)
+    return tuple(_checked(tokenizer, item, f"prompt[{i}]") for i, item in enumerate(prompt))
 
 
 def encode_chat(
@@ -61,67 +55,35 @@ def encode_chat(
         raise RequestError(
             "this model has no chat template; send a prompt instead of messages", param="messages"
         )
-    checked = check_messages(messages)
-    hidden = _Hidden()
-    for position, message in enumerate(checked):
-        content = message["content"]
-        try:
-            message["content"] = hidden.hide(tokenizer, content, message["role"])
-        except RequestError as error:
-            raise RequestError(str(error), param=f"messages[{position}].content") from None
+    hidden = HiddenTokens(tokenizer)
+    checked = [
+        {"role": message["role"], "content": hidden.hide(message["content"], message["role"])}
+        for message in check_messages(messages)
+    ]
     pieces = hidden.split(template.render_checked(checked))
-    ids: list[TokenId] = []
-    for position, piece in enumerate(pieces):
-        is_plain = position % 2 == 1
-        if not piece:
-            continue
-        if position == 0:
-            ids += tokenizer.encode(piece, special=True, add_bos=False)
-        elif is_plain:
+    ids = tokenizer.encode(pieces[0], special=True, add_bos=False)
+    for position, piece in enumerate(pieces[1:], start=1):
+        if position % 2:
             ids += _encode_plain(tokenizer, piece)
-        else:
+        elif piece:
             ids += _encode_behind(tokenizer, piece, special=True)
     if not ids:
         raise RequestError("the conversation is empty for this model", param="messages")
     return tuple(ids)
 
 
-class _Hidden:
-    """Control tokens taken out of messages, each replaced by a number nobody can guess.
-
-    Digits survive whatever a template does to a text: trimming, changing case, writing JSON.
-    """
-
-    def __init__(self) -> None:
-        self._nonce = f"{secrets.randbits(120):037d}"
-        self._texts: list[str] = []
-
-    def hide(self, tokenizer: Tokenizer, content: str, role: str) -> str:
-        """`content` with control tokens replaced.
-
-        What an assistant has said may hold `<think>` and its like: templates look for them there.
-        """
-        control = tokenizer.control
-        pattern = control.special_pattern if role == "assistant" else control.pattern
-        content = pattern.sub(lambda found: self._hide(found[0]), content)
-        if tokenizer.control_is_normalised:
-            ids = tokenizer.encode(content, special=True, add_bos=False)
-            if not control.id_set.isdisjoint(ids):
-                return self._hide(self._restore(content))
-        return content
-
-    def split(self, rendered: str) -> list[str]:
-        """`rendered` as template text and hidden texts, in turn, beginning with template text."""
-        pieces = re.split(f"{self._nonce}(\\d{{6}})", rendered)
-        pieces[1::2] = [self._texts[int(rank)] for rank in pieces[1::2]]
-        return pieces
-
-    def _hide(self, text: str) -> str:
-        self._texts.append(text)
-        return f"{self._nonce}{len(self._texts) - 1:06d}"
-
-    def _restore(self, content: str) -> str:
-        return "".join(self.split(content))
+def _checked(tokenizer: Tokenizer, token_id: object, param: str) -> TokenId:
+    if isinstance(token_id, bool) or not isinstance(token_id, SupportsIndex):
+        shown = repr(token_id)
+        shown = shown if len(shown) <= 40 else shown[:40] + "…"
+        raise RequestError(f"{param} is {shown}, not a token id", param=param)
+    number = operator.index(token_id)
+    if not 0 <= number < tokenizer.vocab_size:
+        raise RequestError(
+            f"{param} is outside of the vocabulary: ids go from 0 to {tokenizer.vocab_size - 1}",
+            param=param,
+        )
+    return number
 
 
 def _encode_plain(tokenizer: Tokenizer, text: str) -> list[TokenId]:

@@ -20,9 +20,10 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import tokenizers
 
 from twostroke.bundle import Bundle
-from twostroke.errors import BundleError, RequestError
+from twostroke.errors import BundleError
 from twostroke.text.control import control_tokens
 from twostroke.text.decoding import Decoding
+from twostroke.text.valid_unicode import check_unicode
 from twostroke.types import TokenId
 
 
@@ -92,11 +93,9 @@ class Tokenizer:
             RequestError: `text` holds half of a surrogate pair.
         """
         core = self._core if special else self._plain
-        try:
-            # encode() would hold the GIL, and with it the event loop and the engine.
-            ids: list[TokenId] = core.encode_batch_fast([text], add_special_tokens=False)[0].ids
-        except (TypeError, UnicodeEncodeError) as error:
-            raise _unicode_fault(text, error) from None
+        check_unicode(text)
+        # encode() would hold the GIL, and with it the event loop and the engine.
+        ids: list[TokenId] = core.encode_batch_fast([text], add_special_tokens=False)[0].ids
         if add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids
@@ -144,14 +143,3 @@ def _first_added_by_rule(core: tokenizers.Tokenizer) -> TokenId | None:
     if len(with_rule) > len(without) and with_rule[:1] != without[:1]:
         return int(with_rule[0])
     return None
-
-
-def _unicode_fault(text: object, error: Exception) -> RequestError:
-    if isinstance(text, str):
-        for position, char in enumerate(text):
-            if 0xD800 <= ord(char) <= 0xDFFF:
-                return RequestError(
-                    f"the text is not valid Unicode: half of a surrogate pair (U+{ord(char):04X}) "
-                    f"at character {position}; send the whole character"
-                )
-    return RequestError(f"the text cannot be encoded: {error}")
