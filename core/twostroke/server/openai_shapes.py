@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
@@ -93,16 +93,12 @@ class SseFrames:
         """One chunk of the answer."""
         return _event({**self._head, "choices": [choice], **self._no_usage, **more})
 
-    def ending(self, finished: FinishedEvent) -> Iterator[bytes]:
-        """What comes after the chunk with the finish reason."""
+    def closing_chunks(self, finished: FinishedEvent, choice: dict[str, Any]) -> Iterator[bytes]:
+        """The chunk with finish reason and timings, the usage where asked for, `[DONE]`."""
+        yield self.chunk(choice, timings=timings_body(finished.timings))
         if self._no_usage:
             yield _event({**self._head, "choices": [], "usage": usage_body(finished)})
         yield b"data: [DONE]\n\n"
-
-    def closing_chunks(self, finished: FinishedEvent, choice: dict[str, Any]) -> Iterable[bytes]:
-        """The last chunk, with finish reason and timings, and the ending."""
-        yield self.chunk(choice, timings=timings_body(finished.timings))
-        yield from self.ending(finished)
 
     def fault(self, error: TwostrokeError) -> bytes:
         """An error event, which SDKs raise."""

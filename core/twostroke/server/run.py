@@ -100,6 +100,8 @@ async def _until_stopped(
         else:
             loading.stop()
             await asyncio.wait({loading.done}, timeout=_LOAD_STOP_TIMEOUT_S)
+            if loading.done.done():
+                loading.done.exception()  # seen, and of no interest any more
     finally:
         stop.cancel()
 

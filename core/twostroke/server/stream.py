@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable
 from contextlib import aclosing, suppress
 from typing import Protocol
 
@@ -72,7 +72,7 @@ async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.Stream
         async with aclosing(_frames(turn, frames)) as written:
             async for frame in written:
                 await _send(request, response, frame)
-        await _send_end(response)
+        await _within(WRITE_TIMEOUT_S, response.write_eof())
     except BaseException as error:
         if response.prepared:
             await _break_off(request, response, frames, error)
@@ -101,13 +101,15 @@ async def _send(request: web.Request, response: web.StreamResponse, frame: bytes
             response.enable_chunked_encoding()
         await response.prepare(request)
     if frame:
-        async with asyncio.timeout(WRITE_TIMEOUT_S):
-            await response.write(frame)
+        await _within(WRITE_TIMEOUT_S, response.write(frame))
 
 
-async def _send_end(response: web.StreamResponse) -> None:
-    async with asyncio.timeout(WRITE_TIMEOUT_S):
-        await response.write_eof()
+async def _within(timeout_s: float, writing: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await writing
+    except TimeoutError:
+        raise ConnectionAbortedError(f"the client read nothing for {timeout_s:g} s") from None
 
 
 async def _break_off(
@@ -116,19 +118,16 @@ async def _break_off(
     """Ends a stream that has begun, so that no client takes it for complete.
 
     Raises:
-        ConnectionError: always, where `error` is a fault and not a cancellation.
+        ConnectionError: where `error` is a fault, not a lost client or a cancellation.
     """
     is_fault = isinstance(error, Exception) and not isinstance(error, ConnectionError)
-    if is_fault and not isinstance(error, TimeoutError):
+    if is_fault:
         is_known = isinstance(error, TwostrokeError)
         known = error if isinstance(error, TwostrokeError) else EngineError("Internal error.")
         logger.warning("%s: %s", request[REQUEST_ID], error, exc_info=None if is_known else error)
-        with suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(_FAULT_TIMEOUT_S):
-                await response.write(frames.fault(known))
-    _cut(request, flush=is_fault and not isinstance(error, TimeoutError))
-    if isinstance(error, TimeoutError):
-        raise ConnectionAbortedError(f"the client read nothing for {WRITE_TIMEOUT_S:g} s") from None
+        with suppress(ConnectionError):
+            await _within(_FAULT_TIMEOUT_S, response.write(frames.fault(known)))
+    _cut(request, flush=is_fault)
     if is_fault:
         raise ConnectionAbortedError(f"cut after a fault: {error}") from error
 

@@ -12,7 +12,7 @@ from typing import Any
 from twostroke.errors import RequestError
 
 # The values that ask for nothing; null always does.
-_HARMLESS: dict[str, tuple[Any, ...]] = {
+HARMLESS: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
     "echo": (False,),
@@ -52,8 +52,8 @@ def refuse_unsupported(body: Mapping[str, Any]) -> None:
     Raises:
         RequestError: names the field and the values that are taken.
     """
-    for name in body.keys() & _HARMLESS.keys():
-        value, harmless = body[name], _HARMLESS[name]
+    for name in body.keys() & HARMLESS.keys():
+        value, harmless = body[name], HARMLESS[name]
         if value is None or any(_same(value, allowed) for allowed in harmless):
             continue
         only = f"; only {' or '.join(map(repr, harmless))} is taken" if harmless else ""

@@ -1,0 +1,42 @@
+"""Whatever JSON is sent: a 200, or a 4xx with the error object, and the server lives."""
+
+import json
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from twostroke.server.fields import SamplingFields
+from twostroke.server.unsupported import HARMLESS
+
+_odd = st.recursive(
+    st.sampled_from([None, True, False, 0, 1, -1, 2**31, 2**64, 10**30, 0.5, -0.0, 1e308, "", "a"])
+    | st.text(st.characters(codec="utf-8"), max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=8), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+_message = st.fixed_dictionaries(
+    {}, optional={"role": st.sampled_from(["user", "system", "tool"]) | _odd, "content": _odd}
+)
+_fields = [*SamplingFields.model_fields, *HARMLESS, "stream", "stream_options", "model"]
+_bodies = st.builds(
+    lambda base, more: {"max_tokens": 4, **base, **more},
+    st.sampled_from([{"prompt": "hi"}, {"messages": [{"role": "user", "content": "hi"}]}, {}])
+    | st.fixed_dictionaries({"prompt": _odd})
+    | st.fixed_dictionaries({"messages": st.lists(_message, max_size=3) | _odd}),
+    st.dictionaries(st.sampled_from(_fields), _odd, max_size=3),
+)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(path=st.sampled_from(["/generate", "/v1/completions", "/v1/chat/completions"]), body=_bodies)
+def test_no_body_is_ever_a_500(live, path, body):
+    reply = live.post(path, json.dumps(body))
+    assert reply.status in (200, 400, 404), reply.body
+    if reply.status != 200:
+        assert reply.error()["type"] == "invalid_request_error"
+        assert len(reply.body) < 2000

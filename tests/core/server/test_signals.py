@@ -1,0 +1,35 @@
+"""Signals reach the process whatever the event loop can do: Unix's way, and Windows'."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import pytest
+
+from twostroke.server.signals import StopSignals
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent Unix's way")
+
+
+@pytest.mark.parametrize("loop_has_handlers", [True, False], ids=["unix", "windows"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_first_asks_and_the_second_insists(monkeypatch, loop_has_handlers, number):
+    if not loop_has_handlers:
+
+        def missing(*_):
+            raise NotImplementedError
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "add_signal_handler", missing)
+        monkeypatch.setattr(loop, "remove_signal_handler", missing)
+    before = signal.getsignal(number)
+    with StopSignals() as signals:
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(signals.stop.wait(), 5)
+        assert not signals.hurry.is_set()
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(signals.hurry.wait(), 5)
+        assert signals.number == number
+        assert signal.getsignal(number) == signal.SIG_DFL, "a third one kills"
+    assert signal.getsignal(number) == before
