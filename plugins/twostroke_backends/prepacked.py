@@ -12,7 +12,7 @@ delete at any time; a damaged one is built again.
 
 from __future__ import annotations
 
-import filecmp
+import ctypes
 import hashlib
 import json
 import logging
@@ -22,7 +22,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ import platformdirs
 from twostroke.backends.ort import CPU_PROVIDER, onnxruntime
 from twostroke.bundle.manifest import MANIFEST_NAME
 from twostroke_backends import cpu_facts
+from twostroke_backends.external_data import SharedData
 
 _FORMAT = "1"  # raised when the layout of a cache entry changes
 _FACTS = "facts.json"
@@ -109,12 +110,14 @@ def _build(
 ) -> None:
     """Saves every graph with its packed weights, then puts the entry in place as a whole."""
     with _staging(entry) as folder:
+        shared = SharedData(folder / _WEIGHTS)
         for name in graphs:
             saved = folder / f"{name}.saved"
             saved.mkdir()
             _save_packed(root / name, saved / name, make_options())
-            _merge(saved, name, folder)
-            saved.rmdir()
+            (folder / name).write_bytes(shared.take(saved / name, saved / _WEIGHTS))
+            shutil.rmtree(saved)
+            _give_memory_back()
         files = {path.name: _fact(path) for path in folder.iterdir()}
         facts = {"bundle": str(root), "host": host, "files": files}
         (folder / _FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
@@ -140,18 +143,10 @@ def _save_packed(graph: Path, out: Path, options: Any) -> None:
     onnxruntime().InferenceSession(str(graph), options, providers=[CPU_PROVIDER])
 
 
-def _merge(saved: Path, name: str, folder: Path) -> None:
-    """Moves a saved graph into the entry; its weights only where they are not there yet."""
-    weights, shared = saved / _WEIGHTS, folder / _WEIGHTS
-    if not weights.exists():
-        pass
-    elif not shared.exists():
-        weights.rename(shared)
-    elif filecmp.cmp(weights, shared, shallow=False):
-        weights.unlink()
-    else:
-        raise ValueError("the graphs pack their weights differently")
-    (saved / name).rename(folder / name)
+def _give_memory_back() -> None:
+    """Has the C library return what a session freed; it would keep most of it for reuse."""
+    with suppress(OSError, AttributeError, TypeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def test_a_failed_plugin_matters_only_when_it_is_named(record):
 
 
 def test_an_unknown_name_mentions_plugins_that_failed():
-    with pytest.raises(BackendError, match="acme-npu 1.2.*libacme.so"):
+    with pytest.raises(BackendError, match=r"acme-npu 1\.2.*libacme\.so"):
         open_backend(plugins(CPU, records=(FAILED,)), "acme-large")
 
 
