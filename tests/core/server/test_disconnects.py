@@ -72,7 +72,7 @@ def test_a_client_that_reads_nothing_is_let_go(serve_echo, wait_until, monkeypat
 @pytest.mark.parametrize(
     ("path", "accept", "last"),
     [
-        ("/generate", "*/*", b"b"),  # the text made so far, and no word of the fault
+        ("/generate", "*/*", b"c"),  # the text made so far, and no word of the fault
         ("/generate", "application/x-ndjson", b'"type":"server_error"'),
         ("/v1/completions", "*/*", b'"type":"server_error"'),
         ("/v1/chat/completions", "*/*", b'"type":"server_error"'),
