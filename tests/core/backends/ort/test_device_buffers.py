@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from twostroke.backends.ort import (
+    CPU_PROVIDER,
+    OrtValueBuffer,
+    allocate_host,
+    allocate_on_device,
+    load_session,
+)
+from twostroke.errors import BackendError, OutOfMemoryError
+from twostroke.testing.onnx_bundles import TinyModel, write_graphs
+from twostroke.types import Stroke
+
+
+class HostAsDevice:
+    """A "device" whose memory is the host's, reached through addresses only."""
+
+    ort_device = ("cpu", 0)
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, ctypes.Array] = {}
+
+    def allocate(self, num_bytes: int) -> int:
+        block = ctypes.create_string_buffer(num_bytes + 64)
+        address = (ctypes.addressof(block) + 63) // 64 * 64
+        self.blocks[address] = block
+        return address
+
+    def free(self, address: int) -> None:
+        del self.blocks[address]
+
+    def copy_in(self, address: int, values: np.ndarray) -> None:
+        ctypes.memmove(address, values.ctypes.data, values.nbytes)
+
+    def copy_out(self, values: np.ndarray, address: int) -> None:
+        ctypes.memmove(values.ctypes.data, address, values.nbytes)
+
+
+def test_rows_are_views_at_their_offset():
+    memory = HostAsDevice()
+    buffer = allocate_on_device(memory, (4, 2, 3), "float16")
+    assert not buffer.read().any()
+    rows = buffer.rows(1, 2)
+    assert (rows.shape, rows.dtype) == ((2, 2, 3), "float16")
+    assert rows.address - buffer.address == 2 * 3 * 2
+    rows.write(np.full((2, 2, 3), 5, np.float16))
+    assert buffer.read()[:, 0, 0].tolist() == [0, 5, 5, 0]
+    rows.rows(1, 1).write(np.full((1, 2, 3), 7, np.float16))
+    assert buffer.read()[:, 0, 0].tolist() == [0, 5, 7, 0]
+
+
+def test_reading_copies():
+    buffer = allocate_on_device(HostAsDevice(), (2,), "int32")
+    read = buffer.read()
+    read[:] = 9
+    assert buffer.read().tolist() == [0, 0]
+
+
+def test_a_view_of_an_array_is_written_as_it_looks():
+    buffer = allocate_on_device(HostAsDevice(), (3, 2), "int64")
+    buffer.write(np.arange(6).reshape(2, 3).T)
+    assert buffer.read().tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_memory_is_given_back_with_the_last_view():
+    memory = HostAsDevice()
+    buffer = allocate_on_device(memory, (4, 8), "float32")
+    rows = buffer.rows(0, 1)
+    del buffer
+    gc.collect()
+    assert len(memory.blocks) == 1
+    rows.write(np.ones((1, 8), np.float32))
+    del rows
+    gc.collect()
+    assert not memory.blocks
+
+
+def test_wrong_values_and_rows_are_refused():
+    buffer = allocate_on_device(HostAsDevice(), (4, 2), "float32")
+    with pytest.raises(BackendError, match="cannot take"):
+        buffer.write(np.zeros((4, 2), np.float64))
+    with pytest.raises(BackendError, match="outside a buffer of 4 rows"):
+        buffer.rows(3, 2)
+    handle = OrtValueBuffer((2, 2), "float32", "cpu", 0)
+    with pytest.raises(BackendError, match="cannot take"):
+        handle.write(np.zeros((2,), np.float32))
+    with pytest.raises(BackendError, match="no row views"):
+        handle.rows(0, 1)
+
+
+def test_a_handle_holds_what_is_written():
+    buffer = OrtValueBuffer((2, 3), "float32", "cpu", 0)
+    assert not buffer.read().any()
+    buffer.write(np.arange(6, dtype=np.float32).reshape(2, 3))
+    assert buffer.read().tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_handle_that_cannot_be_had_is_told_in_bytes():
+    with pytest.raises(OutOfMemoryError, match=r"16 bytes on npu 9 .*float32\[4\]"):
+        OrtValueBuffer((4,), "float32", "npu", 9)
+
+
+@pytest.mark.parametrize("kind", ["address", "handle"])
+def test_a_graph_runs_on_device_buffers_as_on_host_buffers(tmp_path, kind):
+    """The cache bound by address (a view of some row) or by handle gives the same logits."""
+    model = TinyModel()
+    write_graphs(tmp_path, model)
+    graph = tmp_path / f"{Stroke.DECODE}.onnx"
+    session = load_session(graph, CPU_PROVIDER, {}, onnxruntime.SessionOptions(), on_host=False)
+    memory = HostAsDevice()
+
+    def logits_with(make_cache) -> np.ndarray:
+        sizes = {"batch": 1, "sequence": 1, "capacity": 16}
+        inputs, outputs = {}, {}
+        for name, spec in session.inputs.items():
+            shape = tuple(sizes.get(d, d) for d in spec.shape)
+            make = make_cache if name.startswith("past") else allocate_host
+            inputs[name] = make(shape, spec.dtype)
+            if name.startswith("past"):
+                outputs[name.replace("past_key_values", "present")] = inputs[name]
+        outputs["logits"] = allocate_host((1, 1, model.vocab_size), "float32")
+        binding = session.bind(inputs, outputs)
+        for position, token in enumerate([3, 1, 4]):
+            inputs["input_ids"].write(np.array([[token]], np.int64))
+            inputs["seqlens_k"].write(np.array([position], np.int32))
+            inputs["total_sequence_length"].write(np.array(position + 1, np.int32))
+            binding.run()
+        assert np.abs(inputs["past_key_values.0.key"].read()[:, :, 2]).sum() > 0
+        return outputs["logits"].read().copy()
+
+    def on_device(shape: tuple[int, ...], dtype: str):
+        if kind == "handle":
+            return OrtValueBuffer(shape, dtype, "cpu", 0)
+        return allocate_on_device(memory, (3, *shape[1:]), dtype).rows(1, 1)
+
+    assert np.array_equal(logits_with(on_device), logits_with(allocate_host))
