@@ -22,12 +22,17 @@ from twostroke.bundle.contract import (
     TOTAL_SEQUENCE_LENGTH,
 )
 from twostroke.engine.kv_buffers import KVBuffers, present_of
+from twostroke.types import TokenId
+
+Logits = npt.NDArray[np.float32]
 
 
 class BoundRun:
-    """One binding with its small inputs; `feed` then `run` is a step.
+    """One binding with its small inputs; each `run` feeds them and runs.
 
-    `inputs` maps each small input to its buffer, `logits` is [batch, 1, vocab] float32.
+    `inputs` maps each small input to its buffer, `logits` is [batch, 1, vocab]. The values are
+    gathered in host arrays that are kept, because a step of a small model is over in a few
+    milliseconds.
     """
 
     def __init__(
@@ -37,21 +42,37 @@ class BoundRun:
         inputs: dict[str, Buffer],
         logits: Buffer,
     ) -> None:
-        self._feeds = [
-            (name, buffer, np.dtype(buffer.dtype), buffer.shape) for name, buffer in inputs.items()
-        ]
+        self._values: dict[str, Array] = {
+            name: np.zeros(buffer.shape, np.dtype(buffer.dtype)) for name, buffer in inputs.items()
+        }
+        self._feeds = [(buffer, self._values[name]) for name, buffer in inputs.items()]
+        self._num_new = inputs[INPUT_IDS].shape[1]
         self._logits = logits
         self._binding: Binding = session.bind(
             {**inputs, **past}, {LOGITS: logits, **present_of(past)}
         )
 
-    def run(self, values: Mapping[str, Array]) -> npt.NDArray[np.float32]:
-        """Feeds the declared small inputs, runs, and answers the logits, [batch, vocab].
+    def run(
+        self,
+        token_ids: Sequence[Sequence[TokenId]],
+        past_lengths: Sequence[int],
+        logit_index: int,
+    ) -> Logits:
+        """Feeds the declared small inputs, runs, and answers the logits, [batch, vocab] float32.
 
-        The answer is a view that the next run overwrites.
+        The answer may be a view that the next run overwrites.
         """
-        for name, buffer, dtype, shape in self._feeds:
-            buffer.write(np.asarray(values[name], dtype=dtype).reshape(shape))
+        values = self._values
+        values[INPUT_IDS][...] = token_ids  # [batch, sequence]
+        values[SEQLENS_K][...] = past_lengths  # [batch]
+        values[SEQLENS_K] += self._num_new - 1
+        values[TOTAL_SEQUENCE_LENGTH][...] = max(past_lengths) + self._num_new
+        if POSITION_IDS in values:  # [batch, sequence]
+            values[POSITION_IDS][...] = np.add.outer(past_lengths, np.arange(self._num_new))
+        if LOGIT_INDEX in values:
+            values[LOGIT_INDEX][...] = logit_index  # [batch]
+        for buffer, value in self._feeds:
+            buffer.write(value)
         self._binding.run()
         logits = self._logits.read()  # [batch, 1, vocab]
         return logits.reshape(logits.shape[0], -1).astype(np.float32, copy=False)
@@ -78,26 +99,17 @@ class StrokeBindings:
     def run(
         self,
         start_row: int,
-        token_ids: npt.NDArray[np.int64],
+        token_ids: Sequence[Sequence[TokenId]],
         past_lengths: Sequence[int],
         logit_index: int = 0,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Logits:
         """Runs the graph for rows [start_row, start_row + batch) and answers [batch, vocab].
 
-        `token_ids` is [batch, sequence] int64, `past_lengths` the tokens already in each row.
-        Mutates those rows of the KV buffers.
+        `token_ids` is [batch, sequence], `past_lengths` the tokens already in each row. Mutates
+        those rows of the KV buffers.
         """
-        count, num_new = token_ids.shape
-        past = np.asarray(past_lengths, dtype=np.int32)  # [batch]
-        total = past + num_new  # [batch]
-        values: dict[str, Array] = {
-            INPUT_IDS: token_ids,
-            POSITION_IDS: past[:, None] + np.arange(num_new),  # [batch, sequence]
-            SEQLENS_K: total - 1,
-            TOTAL_SEQUENCE_LENGTH: total.max(),
-            LOGIT_INDEX: np.full(count, logit_index),
-        }
-        return self._bound(start_row, count, num_new).run(values)
+        bound = self._bound(start_row, len(token_ids), len(token_ids[0]))
+        return bound.run(token_ids, past_lengths, logit_index)
 
     def close(self) -> None:
         """Drops every binding, before their session is closed."""

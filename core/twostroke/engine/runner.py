@@ -81,8 +81,7 @@ class Runner:
         Raises:
             EngineError: the run failed; other rows are untouched.
         """
-        ids = np.array([token_ids], dtype=np.int64)  # [1, chunk]
-        logits = self._prefill_runs.run(row, ids, [start], logit_index=len(token_ids) - 1)
+        logits = self._prefill_runs.run(row, [token_ids], [start], len(token_ids) - 1)
         if is_last and self._hand_over is not None:
             self._hand_over(row, start + len(token_ids))
         return logits
@@ -99,8 +98,7 @@ class Runner:
         Raises:
             EngineError: the run failed; rows outside of the span are untouched.
         """
-        ids = np.array(token_ids, dtype=np.int64)[:, None]  # [batch, 1]
-        return self._decode_runs.run(start_row, ids, past_lengths)
+        return self._decode_runs.run(start_row, [(token,) for token in token_ids], past_lengths)
 
     def close(self) -> None:
         """Frees bindings and sessions. The backends stay open: whoever opened them closes them."""

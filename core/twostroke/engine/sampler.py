@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from twostroke.engine.filters import draw, kept_positions, top_positions
 from twostroke.engine.penalties import Penalties
 from twostroke.types import SamplingParams, TokenId
 
@@ -35,12 +36,9 @@ class SamplerState:
     def __init__(self, params: SamplingParams, prompt_ids: Sequence[TokenId]) -> None:
         self.params = params
         self.penalties = Penalties.of(params, prompt_ids)
+        # The answer is the argmax of the logits as they are.
+        self.is_plain_greedy = params.is_greedy and self.penalties is None
         self._generator: np.random.Generator | None = None
-
-    @property
-    def is_plain_greedy(self) -> bool:
-        """True where the answer is the argmax of the logits as they are."""
-        return self.params.is_greedy and self.penalties is None
 
     def uniform(self) -> float:
         """The next random number in [0, 1). Mutates the generator."""
@@ -63,11 +61,10 @@ def sample(logits: Logits, states: Sequence[SamplerState | None]) -> list[TokenI
     +infinity or nothing above -infinity.
     """
     highest = logits.argmax(axis=1)  # [batch]; NaN counts as the highest
-    peaks = np.take_along_axis(logits, highest[:, None], axis=1)[:, 0]  # [batch]
-    usable = np.isfinite(peaks)
+    peaks = logits[np.arange(len(states)), highest]  # [batch]
     tokens: list[TokenId] = highest.tolist()
-    for row, state in enumerate(states):
-        if state is None or not usable[row]:
+    for row, (state, usable) in enumerate(zip(states, np.isfinite(peaks).tolist(), strict=True)):
+        if state is None or not usable:
             tokens[row] = UNUSABLE
         elif not state.is_plain_greedy:
             tokens[row] = _sample_row(logits[row], state)
@@ -83,48 +80,14 @@ def _sample_row(logits: Logits, state: SamplerState) -> TokenId:
         return int(logits.argmax())
     ids: npt.NDArray[np.int64] | None = None  # None: all of the vocabulary, in order
     if 0 < params.top_k < logits.shape[0]:
-        ids = np.argpartition(logits, -params.top_k)[-params.top_k :]  # [top_k], unordered
-        ids.sort()  # the draw walks the ids in order, so the partition's order never matters
+        ids = top_positions(logits, params.top_k)  # [top_k]
         logits = logits[ids]
-    weights = np.exp((logits - logits.max()) / np.float32(params.temperature))  # highest is 1
-    keep = _kept(weights, params.top_p, params.min_p)
-    if keep is not None:
-        ids = keep if ids is None else ids[keep]
-        weights = weights[keep]
-    cumulative = np.cumsum(weights, dtype=np.float64)
-    drawn = int(np.searchsorted(cumulative, state.uniform() * cumulative[-1], side="right"))
-    # Rounding may reach the total itself: then it is the last token with any weight.
-    drawn = min(drawn, int(np.searchsorted(cumulative, cumulative[-1])))
+    weights = logits - logits.max()
+    weights *= np.float32(1.0 / params.temperature)
+    np.exp(weights, out=weights)  # the highest is 1
+    kept = kept_positions(weights, params.top_p, params.min_p)
+    if kept is not None:
+        ids = kept if ids is None else ids[kept]
+        weights = weights[kept]
+    drawn = draw(weights, state.uniform())
     return drawn if ids is None else int(ids[drawn])
-
-
-def _kept(weights: Logits, top_p: float, min_p: float) -> npt.NDArray[np.int64] | None:
-    """Positions that top-p and min-p leave, ascending; None for all.
-
-    `weights` are unnormalised probabilities whose highest is 1.
-    """
-    keep: npt.NDArray[np.int64] | None = None
-    if top_p < 1.0:
-        keep = _nucleus(weights, top_p)
-    if min_p > 0.0:
-        if keep is None:
-            return np.flatnonzero(weights >= min_p)
-        keep = keep[weights[keep] >= min_p]
-    return keep
-
-
-def _nucleus(weights: Logits, top_p: float) -> npt.NDArray[np.int64]:
-    """The fewest positions, most likely first, whose share reaches `top_p`; ascending.
-
-    At least one is kept. Tokens lighter than total * (1 - top_p) / vocab weigh together less than
-    1 - top_p of the whole, so the nucleus never needs them: only the others are sorted.
-    """
-    total = float(weights.sum(dtype=np.float64))
-    floor = total * (1.0 - top_p) / weights.shape[0]
-    candidates = np.flatnonzero(weights >= min(floor, 1.0))
-    order = candidates[np.argsort(-weights[candidates], kind="stable")]
-    cumulative = np.cumsum(weights[order], dtype=np.float64)
-    count = int(np.searchsorted(cumulative, top_p * total, side="left")) + 1
-    nucleus = order[:count]
-    nucleus.sort()
-    return nucleus
