@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +11,11 @@ from typing import Any, Self, TypeGuard, cast
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
-from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.engine import Engine
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
-from twostroke.model.opening import OpenEngine, open_engine
+from twostroke.model.loading import Loaded, load
 from twostroke.model.sampling import build_sampling
 from twostroke.model.settings import settings_of
 from twostroke.model.status import (
@@ -26,13 +24,10 @@ from twostroke.model.status import (
     memory_report,
     placement_report,
 )
-from twostroke.source import open_resolved, resolve_source
-from twostroke.text import ChatTemplate, Message, Tokenizer, encode_chat, encode_prompt
+from twostroke.text import Message, encode_chat, encode_prompt
 from twostroke.types import Request, SamplingParams, TokenId
 
 Prompt = str | Sequence[TokenId] | Sequence[Message]
-
-log = logging.getLogger(__name__)
 
 
 class Model:
@@ -41,20 +36,13 @@ class Model:
     Use it as a context manager, or `close` it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        bundle: Bundle,
-        tokenizer: Tokenizer,
-        template: ChatTemplate | None,
-        opened: OpenEngine,
-    ) -> None:
-        """Takes over a started engine; `open` and `from_config` are the usual ways here."""
+    def __init__(self, name: str, loaded: Loaded) -> None:
+        """Takes over a running engine; `open` and `from_config` are the usual ways here."""
         self.name = name
-        self.bundle = bundle
-        self.tokenizer = tokenizer
-        self.template = template
-        self._opened = opened
+        self.bundle = loaded.bundle
+        self.tokenizer = loaded.tokenizer
+        self.template = loaded.template
+        self._opened = loaded.opened
 
     @classmethod
     def open(
@@ -103,22 +91,7 @@ class Model:
             TwostrokeError: as `open`.
         """
         plugins = load_plugins() if plugins is None else plugins
-        root = resolve_source(
-            model.source,
-            precision=model.precision,
-            context_tokens=model.context_tokens,
-            plugins=plugins,
-            progress=progress,
-        )
-        bundle = open_resolved(root)
-        tokenizer = Tokenizer.open(bundle)
-        template = ChatTemplate.open(bundle, tokenizer)
-        if template is None:
-            log.warning(
-                "%s has no chat template: it completes prompts and refuses messages", model.name
-            )
-        opened = open_engine(bundle, model, scheduler or SchedulerConfig(), plugins)
-        return cls(model.name, bundle, tokenizer, template, opened)
+        return cls(model.name, load(model, scheduler or SchedulerConfig(), plugins, progress))
 
     @property
     def engine(self) -> Engine:
@@ -274,5 +247,5 @@ def new_request_id() -> str:
     return uuid.uuid4().hex
 
 
-def _is_chat(prompt: Sequence[Any]) -> TypeGuard[Sequence[Message]]:
-    return any(isinstance(item, Mapping) for item in prompt)
+def _is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
+    return isinstance(prompt, Sequence) and any(isinstance(item, Mapping) for item in prompt)

@@ -23,7 +23,7 @@ class Budget:
     """What one rendering may use: characters in one text, turns of loops and calls, seconds."""
 
     max_chars: int
-    max_steps: int = 1_000_000
+    max_steps: int = 300_000
     max_seconds: float = 5.0
     num_steps: int = 0
     started_at: float = field(default_factory=time.monotonic)

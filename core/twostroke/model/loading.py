@@ -1,0 +1,55 @@
+"""Everything between a model's section of the YAML and a model that answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twostroke.backends.discovery import Plugins
+from twostroke.backends.hookspecs import Progress
+from twostroke.bundle import Bundle
+from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.model.opening import OpenEngine, open_engine
+from twostroke.source import open_resolved, resolve_source
+from twostroke.text import ChatTemplate, Tokenizer
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The parts of a model. The engine runs; whoever holds this closes it."""
+
+    bundle: Bundle
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    opened: OpenEngine
+
+
+def load(
+    model: ModelConfig,
+    scheduler: SchedulerConfig,
+    plugins: Plugins,
+    progress: Callable[[Progress], None] | None,
+) -> Loaded:
+    """Finds (or exports) the bundle, reads its text side, starts its engine, in this order.
+
+    Raises:
+        TwostrokeError: from the stage that failed; nothing stays open.
+    """
+    root = resolve_source(
+        model.source,
+        precision=model.precision,
+        context_tokens=model.context_tokens,
+        plugins=plugins,
+        progress=progress,
+    )
+    bundle = open_resolved(root)
+    tokenizer = Tokenizer.open(bundle)
+    template = ChatTemplate.open(bundle, tokenizer)
+    if template is None:
+        log.warning(
+            "%s has no chat template: it completes prompts and refuses messages", model.name
+        )
+    return Loaded(bundle, tokenizer, template, open_engine(bundle, model, scheduler, plugins))
