@@ -34,7 +34,9 @@ def check_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         reader = GGUFReader(path)
         metadata = {key: reader.fields[key].contents() for key in _WANTED if key in reader.fields}
-        num_shards = reader.fields["split.count"].contents() if "split.count" in reader.fields else 1
+        num_shards = (
+            reader.fields["split.count"].contents() if "split.count" in reader.fields else 1
+        )
         num_tensors = len(reader.tensors)
     except Exception as error:  # the reader fails in many ways on a short or damaged file
         raise ExportError(
@@ -42,7 +44,9 @@ def check_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"GGUF); download it again."
         ) from error
     if num_shards > 1:
-        raise ExportError(f"{path} is one of {num_shards} shards; merge them with gguf-split first.")
+        raise ExportError(
+            f"{path} is one of {num_shards} shards; merge them with gguf-split first."
+        )
     if not num_tensors:
         raise ExportError(f"{path} holds no tensors, only metadata; name the model's own file.")
     _check_architecture(path, metadata)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from twostroke.errors import ExportError
+from twostroke_export.quiet import quiet
 from twostroke_export.source import Source
-from twostroke_export.trace import quiet
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,21 @@ from onnx_ir.passes import common
 
 from twostroke.backends.hookspecs import ExportOptions, Progress
 from twostroke.bundle import seal, sealing
-from twostroke.bundle.manifest import Architecture, KVLayer, Manifest, Quantisation
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export import assets
-from twostroke_export.attention import Observed, observe
 from twostroke_export.context import effective_context
+from twostroke_export.facts import describe
 from twostroke_export.load import Loaded, load
+from twostroke_export.observe import Observed, observe
 from twostroke_export.parity import judge, measure
-from twostroke_export.passes.lower import ACCURACY_LEVEL, PRECISIONS, lower
+from twostroke_export.passes.lower import PRECISIONS, lower
 from twostroke_export.passes.simplify import simplify
 from twostroke_export.passes.skip_norm import fuse_skip_norm
-from twostroke_export.quantise import BLOCK_SIZE
 from twostroke_export.reference import Reference, measure_reference
 from twostroke_export.source import Source, resolve
 from twostroke_export.trace import trace
 from twostroke_export.weights import WeightFile
-
-_PACKAGES = ("torch", "transformers", "optimum", "onnx", "onnxscript", "onnx-ir", "twostroke")
-_RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml")
 
 OnProgress = Callable[[Progress], None]
 Report = Callable[[str, float], None]  # a stage and its fraction, 0 to 1
@@ -142,11 +137,18 @@ def _finish(
             model = prepared.graph(stroke).clone()
             report(f"write {stroke}", 0.25 * number + 0.2)
             lower(model.graph, precision, weights)
+            common.RemoveUnusedNodesPass()(model)  # what only read the old weights
             weights.store_initializers(model.graph)
-            common.RemoveUnusedNodesPass()(model)
             ir.save(model, folder / f"{stroke}.onnx")
     assets.write_assets(prepared.source, prepared.loaded, folder)
-    manifest = _manifest(prepared, precision, name)
+    manifest = describe(
+        prepared.source,
+        prepared.loaded,
+        prepared.observed,
+        precision=precision,
+        context_tokens=prepared.context_tokens,
+        name=name,
+    )
     verifying = _scaled_report(report, 0.5, 0.45)
     measured = measure(
         folder,
@@ -165,45 +167,6 @@ def halve(model: Any) -> None:
     """Casts the weights to float16 and leaves buffers (rotary frequencies) alone. Mutates."""
     for parameter in model.parameters():
         parameter.data = parameter.data.half()
-
-
-def _manifest(prepared: Prepared, precision: str, name: str | None) -> Manifest:
-    model, layers = prepared.loaded.model, prepared.observed.layers
-    bits = PRECISIONS[precision]
-    quantisation = Quantisation(precision=precision)
-    if bits.layers is not None:
-        quantisation = Quantisation(
-            precision=precision, block_size=BLOCK_SIZE, accuracy_level=ACCURACY_LEVEL
-        )
-    return Manifest(
-        name=name or prepared.source.name,
-        architecture=Architecture(
-            model_type=model.config.model_type,
-            num_layers=len(layers),
-            hidden_size=int(model.get_input_embeddings().weight.shape[1]),
-            num_heads=layers[0].num_heads,
-            vocab_size=prepared.loaded.vocab_size,
-            num_parameters=sum(parameter.numel() for parameter in model.parameters()),
-        ),
-        context_tokens=prepared.context_tokens,
-        kv_dtype="float16" if precision == "fp16" else "float32",
-        kv_layers=tuple(
-            KVLayer(num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim) for layer in layers
-        ),
-        quantisation=quantisation,
-        tokens=assets.special_ids(prepared.source, prepared.loaded),
-        generation=assets.generation_defaults(prepared.source),
-        source=prepared.source.facts,
-        exporter=_versions(),
-    )
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in (*_PACKAGES, *_RUNTIMES):
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
 
 
 def _scaled(on_progress: OnProgress, start: float, share: float) -> Report:

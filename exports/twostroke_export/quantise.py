@@ -95,7 +95,6 @@ def _asymmetric(
 
 def _pack_pairs(zeros: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """[rows, blocks] of 0 … 15 -> [rows, ceil(blocks / 2)], the even block in the low half."""
-    if zeros.shape[1] % 2:
-        zeros = np.pad(zeros, ((0, 0), (0, 1)))
-    packed: npt.NDArray[np.uint8] = zeros[:, 0::2] | (zeros[:, 1::2] << 4)
+    packed = zeros[:, 0::2].copy()
+    packed[:, : zeros.shape[1] // 2] |= zeros[:, 1::2] << 4
     return packed

@@ -1,24 +1,17 @@
-"""Rotary embeddings moved into GroupQueryAttention, where a numeric probe says they agree.
-
-While the model runs once on two tokens, every call of `apply_rotary_pos_emb` and of the rotary
-module that made its cosines is written down. A layer's rotation can move inside the attention
-operator if exactly the rotated tensors reach attention, and if the function, on random input,
-equals one of the operator's conventions (Su et al. 2021, halves or interleaved pairs; the first
-`rotary_dim` channels only where the cosines are narrower than the head).
-"""
+"""Rotary embeddings inside GroupQueryAttention: which layers rotate, and by which angles."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-_FUNCTION = "apply_rotary_pos_emb"
-_Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # rotary module, its args and kwargs
+APPLY = "apply_rotary_pos_emb"  # what transformers calls it in every family that has it
+RotaryCall = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a rotary module, its args and kwargs
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +27,14 @@ class Rotation:
 class LayerRotary:
     """How one layer rotates: where its cosines come from, and in which layout."""
 
-    call: _Call
+    call: RotaryCall
     is_interleaved: bool
     stride: int  # 1: the first half of the cosines holds each frequency; 2: every second does
 
     def caches(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of positions 0 … num_positions - 1, [num_positions, rotary_dim / 2]."""
-        cos, sin = _evaluate(self.call, num_positions)
-        return _halved(cos[0], self.stride).clone(), _halved(sin[0], self.stride).clone()
+        cos, sin = evaluate(self.call, num_positions)
+        return halved(cos[0], self.stride).clone(), halved(sin[0], self.stride).clone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,110 +45,18 @@ class RotaryPlan:
     modules: tuple[Any, ...]  # the Python modules whose apply function is to be swapped
 
 
-@dataclass(slots=True)
-class RotaryObserver:
-    """Collects what happened between the rotary modules and attention in one forward."""
-
-    cosines: dict[int, tuple[torch.Tensor, _Call]] = field(default_factory=dict)
-    rotated: dict[int, tuple[torch.Tensor, torch.Tensor, int]] = field(default_factory=dict)
-    functions: list[Callable[..., Any]] = field(default_factory=list)
-    layers: list[tuple[int, Callable[..., Any]] | None] = field(default_factory=list)
-    num_unmatched: int = 0
-
-    def attend(self, query: torch.Tensor, key: torch.Tensor) -> None:
-        """Called by the probing attention function for each layer, in order."""
-        entry = self.rotated.pop(id(query), None)
-        if entry is not None and entry[1] is key and entry[2] in self.cosines:
-            self.layers.append((entry[2], self.functions[-1]))
-        else:
-            self.num_unmatched += entry is not None or bool(self.rotated)
-            self.layers.append(None)
-        self.rotated.clear()
-
-
-@contextmanager
-def observing_rotary(model: Any) -> Iterator[RotaryObserver]:
-    """Wraps the model's rotary modules and apply functions for one eager forward."""
-    observer = RotaryObserver()
-    modules = _modeling_modules(model)
-    originals = [getattr(module, _FUNCTION) for module in modules]
-
-    def recording(function: Callable[..., Any]) -> Callable[..., Any]:
-        def apply(q: Any, k: Any, cos: Any, sin: Any, *args: Any, **kwargs: Any) -> Any:
-            rotated_q, rotated_k = function(q, k, cos, sin, *args, **kwargs)
-            observer.functions.append(function)
-            observer.rotated[id(rotated_q)] = (rotated_q, rotated_k, id(cos))
-            return rotated_q, rotated_k
-
-        return apply
-
-    def remember(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if isinstance(output, tuple) and len(output) == 2:
-            observer.cosines[id(output[0])] = (output[0], (module, args, kwargs))
-
-    hooks = [
-        module.register_forward_hook(remember, with_kwargs=True)
-        for module in model.modules()
-        if type(module).__name__.endswith("RotaryEmbedding")
-    ]
-    for module, original in zip(modules, originals, strict=True):
-        setattr(module, _FUNCTION, recording(original))
-    try:
-        yield observer
-    finally:
-        for module, original in zip(modules, originals, strict=True):
-            setattr(module, _FUNCTION, original)
-        for hook in hooks:
-            hook.remove()
-
-
-def plan_rotary(model: Any, observer: RotaryObserver, head_dim: int) -> RotaryPlan | None:
-    """Decides which layers rotate inside attention; None where it is not all or nothing."""
-    if observer.num_unmatched or not any(observer.layers):
-        return None
-    settled: dict[tuple[int, Any], LayerRotary | None] = {}
-    layers: list[LayerRotary | None] = []
-    for seen in observer.layers:
-        if seen is None:
-            layers.append(None)
-            continue
-        if seen not in settled:
-            settled[seen] = _settle(observer.cosines[seen[0]][1], seen[1], head_dim)
-        if settled[seen] is None:
-            return None
-        layers.append(settled[seen])
-    return RotaryPlan(tuple(layers), tuple(_modeling_modules(model)))
-
-
 @contextmanager
 def rotating_later(plan: RotaryPlan | None) -> Iterator[None]:
     """Makes the apply functions hand q and k through, since attention will rotate them."""
     modules = plan.modules if plan is not None else ()
-    originals = [getattr(module, _FUNCTION) for module in modules]
+    originals = [getattr(module, APPLY) for module in modules]
     for module in modules:
-        setattr(module, _FUNCTION, lambda q, k, *args, **kwargs: (q, k))
+        setattr(module, APPLY, lambda q, k, *args, **kwargs: (q, k))
     try:
         yield
     finally:
         for module, original in zip(modules, originals, strict=True):
-            setattr(module, _FUNCTION, original)
-
-
-def _settle(call: _Call, function: Callable[..., Any], head_dim: int) -> LayerRotary | None:
-    num_positions = 5
-    cos, sin = _evaluate(call, num_positions)  # [1, positions, rotary_dim]
-    if cos.shape[-1] > head_dim or cos.shape[-1] % 16:  # the operator's caches: multiples of 8
-        return None
-    generator = torch.Generator().manual_seed(0)
-    states = torch.randn((1, 2, num_positions, head_dim), generator=generator)
-    expected_q, expected_k = function(states, states, cos, sin)
-    for is_interleaved in (False, True):
-        for stride in (1, 2):
-            half_cos, half_sin = _halved(cos, stride), _halved(sin, stride)
-            mine = rotate(states, half_cos[:, None], half_sin[:, None], is_interleaved)
-            if torch.allclose(mine, expected_q, atol=1e-5) and torch.equal(expected_q, expected_k):
-                return LayerRotary(call, is_interleaved, stride)
-    return None
+            setattr(module, APPLY, original)
 
 
 def rotate(
@@ -176,12 +77,17 @@ def rotate(
     return torch.cat((joined, passed), dim=-1)
 
 
-def _halved(cosines: torch.Tensor, stride: int) -> torch.Tensor:
+def halved(cosines: torch.Tensor, stride: int) -> torch.Tensor:
+    """[..., rotary_dim] -> [..., rotary_dim / 2], each frequency once."""
     half = cosines.shape[-1] // 2
     return cosines[..., :half] if stride == 1 else cosines[..., ::2]
 
 
-def _evaluate(call: _Call, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+def evaluate(call: RotaryCall, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosines and sines [1, num_positions, rotary_dim] float32 of positions from 0.
+
+    Repeats the recorded call with other positions, its one tensor of integers.
+    """
     module, args, kwargs = call
     positions = torch.arange(num_positions)[None]
 
@@ -196,7 +102,8 @@ def _evaluate(call: _Call, num_positions: int) -> tuple[torch.Tensor, torch.Tens
     return cos.float(), sin.float()
 
 
-def _modeling_modules(model: Any) -> list[Any]:
+def modeling_modules(model: Any) -> list[Any]:
+    """The Python modules of the model's code that have an apply function of their own."""
     names = {type(module).__module__ for module in model.modules()}
     found = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-    return [module for module in found if hasattr(module, _FUNCTION)]
+    return [module for module in found if hasattr(module, APPLY)]

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import onnx_ir as ir
@@ -15,81 +10,14 @@ import torch
 from twostroke.bundle import contract
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
-from twostroke_export.attention import FUSED, KVState, Observed, attending, caching
 from twostroke_export.norms import fused_norms
-from twostroke_export.rotary import LayerRotary, Rotation, rotating_later
+from twostroke_export.observe import Observed
+from twostroke_export.plug_point import FUSED, attending
+from twostroke_export.quiet import quiet
+from twostroke_export.rotary import rotating_later
+from twostroke_export.stroke_module import StrokeModule
 
 OPSET = 23
-
-
-class StrokeModule(torch.nn.Module):
-    """The model behind the flat inputs of the graph contract.
-
-    Its forward takes input_ids [batch, sequence] int64, position_ids likewise, seqlens_k [batch]
-    int32, total_sequence_length [] int32, logit_index [batch] int64 (None in decode) and past, a
-    flat list of key and value for each layer; it gives logits [batch, 1, vocab] float32 and the
-    present tensors, flat likewise.
-    """
-
-    def __init__(self, model: Any, observed: Observed, context_tokens: int) -> None:
-        super().__init__()
-        self.model = model
-        layers = observed.rotary.layers if observed.rotary is not None else ()
-        self.rotaries: list[LayerRotary | None] = [*layers] or [None] * len(observed.layers)
-        self.cache_names: dict[int, tuple[str, str]] = {}
-        dtype = next(model.parameters()).dtype
-        for rotary in self.rotaries:
-            if rotary is None or id(rotary) in self.cache_names:
-                continue
-            names = (f"cos_cache_{len(self.cache_names)}", f"sin_cache_{len(self.cache_names)}")
-            self.cache_names[id(rotary)] = names
-            for name, cache in zip(names, rotary.caches(context_tokens), strict=True):
-                self.register_buffer(name, cache.to(dtype))
-
-    def _rotation(self, rotary: LayerRotary | None) -> Rotation | None:
-        if rotary is None:
-            return None
-        cos, sin = self.cache_names[id(rotary)]
-        return Rotation(getattr(self, cos), getattr(self, sin), rotary.is_interleaved)
-
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        position_ids: torch.Tensor,
-        seqlens_k: torch.Tensor,
-        total_sequence_length: torch.Tensor,
-        logit_index: torch.Tensor | None,
-        past: list[torch.Tensor],
-    ) -> tuple[torch.Tensor, ...]:
-        state = KVState(
-            past=list(zip(past[::2], past[1::2], strict=True)),
-            seqlens_k=seqlens_k,
-            total_sequence_length=total_sequence_length,
-            rotations=[self._rotation(rotary) for rotary in self.rotaries],
-        )
-        with caching(state), _last_rows(self.model, logit_index):
-            output = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False)
-        present = [side for layer in state.present for side in layer]
-        return (output.logits.float(), *present)
-
-
-@contextlib.contextmanager
-def _last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
-    """Hands the head one row a sequence: hidden [batch, sequence, size] -> [batch, 1, size]."""
-    if logit_index is None:
-        yield
-        return
-    head = model.get_output_embeddings()
-
-    def gather(_: Any, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        rows = torch.arange(args[0].shape[0])
-        return (args[0][rows, logit_index].unsqueeze(1),)
-
-    hook = head.register_forward_pre_hook(gather)
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def trace(model: Any, observed: Observed, stroke: Stroke, context_tokens: int) -> ir.Model:
@@ -191,16 +119,3 @@ def _explain(model: Any, stroke: Stroke, error: Exception) -> ExportError:
         f"torch could not trace the {stroke} graph of a {model.config.model_type!r} model "
         f"({type(causes[-1]).__name__}: {first_line[:200]}); please report the architecture."
     )
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps torch's and onnxscript's chatter off the terminal; errors still raise."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-        warnings.simplefilter("ignore")
-        before = logging.root.manager.disable
-        logging.disable(logging.WARNING)
-        try:
-            yield
-        finally:
-            logging.disable(before)

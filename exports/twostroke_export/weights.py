@@ -39,9 +39,7 @@ class WeightFile:
     ) -> None:
         self._file.close()
 
-    def once(
-        self, key: Hashable, make: Callable[[], npt.NDArray[np.generic]]
-    ) -> ir.ExternalTensor:
+    def once(self, key: Hashable, make: Callable[[], npt.NDArray[np.generic]]) -> ir.ExternalTensor:
         """The stored tensor of `key`; `make` is called (and its array written) the first time."""
         if key not in self._made:
             self._made[key] = self.add(make())
@@ -51,7 +49,7 @@ class WeightFile:
         """Stores an array and answers the reference to it; its name tells content and shape."""
         data = np.ascontiguousarray(array)
         raw = data.reshape(-1).view(np.uint8)
-        digest = hashlib.sha256(raw).digest()
+        digest = hashlib.sha256(raw.data).digest()
         if digest not in self._offsets:
             alignment = _ALIGNMENT_BYTES if raw.nbytes >= _ALIGNMENT_BYTES else 64
             self._file.write(b"\0" * (-self._file.tell() % alignment))
@@ -65,9 +63,9 @@ class WeightFile:
             array.shape,
         )
 
-    def reshaped(self, tensor: ir.ExternalTensor, shape: Sequence[int]) -> ir.ExternalTensor:
-        """The same bytes under another shape."""
-        dims = [int(dim) for dim in shape]
+    def reshaped(self, tensor: ir.TensorProtocol | None, dims: Sequence[int]) -> ir.ExternalTensor:
+        """The same bytes under another shape; `tensor` is one that was stored here."""
+        assert isinstance(tensor, ir.ExternalTensor)
         content = (tensor.name or "").rpartition("_")[0]
         return self._reference(
             content, tensor.offset or 0, tensor.length or tensor.nbytes, tensor.dtype, dims
@@ -94,7 +92,7 @@ class WeightFile:
         for number, value in enumerate(list(graph.initializers.values())):
             tensor = value.const_value
             if tensor is None or not value.uses():
-                graph.initializers.pop(value.name)
+                graph.initializers.pop(value.name or "")
                 continue
             name = f"c_{number}"
             if isinstance(tensor, ir.ExternalTensor) or tensor.nbytes >= _INLINE_BYTES:
@@ -102,7 +100,7 @@ class WeightFile:
                     tensor = value.const_value = self.add(tensor.numpy())
                 name = tensor.name or name
             first = graph.initializers.get(name)
-            graph.initializers.pop(value.name)
+            graph.initializers.pop(value.name or "")
             if first is not None and first is not value:
                 ir.convenience.replace_all_uses_with(value, first)
                 continue

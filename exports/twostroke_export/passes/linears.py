@@ -49,7 +49,9 @@ def find_linears(graph: ir.Graph) -> list[Linear]:
 def _is_plain(node: ir.Node) -> bool:
     if node.op_type == "MatMul":
         return True
-    scales = [node.attributes[name].as_float() for name in ("alpha", "beta") if name in node.attributes]
+    scales = [
+        node.attributes[name].as_float() for name in ("alpha", "beta") if name in node.attributes
+    ]
     return not _flag(node, "transA") and all(scale == 1.0 for scale in scales)
 
 
@@ -58,13 +60,16 @@ def _flag(node: ir.Node, name: str) -> bool:
 
 
 def parameter_key(value: ir.Value, kind: str) -> tuple[Any, ...]:
-    """One key for one parameter, in whichever of the two graphs it appears."""
-    raw = value.const_value.raw if hasattr(value.const_value, "raw") else value.const_value
+    """One key for one parameter, in whichever graph and under whichever name it appears."""
+    tensor = value.const_value
+    assert tensor is not None  # only initializers are asked for
+    raw = getattr(tensor, "raw", tensor)
     pointer = raw.data_ptr() if hasattr(raw, "data_ptr") else id(raw)
-    return (pointer, tuple(value.const_value.shape), kind)  # type: ignore[union-attr]  # checked
+    return (pointer, tuple(map(int, tensor.shape)), kind)  # type: ignore[arg-type]  # static dims
 
 
 def replace(graph: ir.Graph, old: ir.Node, new: ir.Node) -> None:
+    """Puts `new` (one output) in the place of `old`, under the old output's name. Mutates."""
     output, like = new.outputs[0], old.outputs[0]
     output.shape, output.type, output.name = like.shape, like.type, like.name
     graph.insert_before(old, new)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +42,9 @@ def lower(graph: ir.Graph, precision: str, weights: WeightFile) -> None:
     bits = PRECISIONS[precision]
     linears = find_linears(graph)
     embeddings = {
-        parameter_key(node.inputs[0], ""): node
+        parameter_key(table, ""): node
         for node in graph
-        if node.op_type == "Gather" and _reads_input_ids(node)
+        if node.op_type == "Gather" and (table := _embedding_table(node)) is not None
     }
     for linear in linears:
         is_head = linear is linears[-1]
@@ -60,14 +61,12 @@ def lower(graph: ir.Graph, precision: str, weights: WeightFile) -> None:
     graph.opset_imports.setdefault(DOMAIN, 1)
 
 
-def _reads_input_ids(node: ir.Node) -> bool:
+def _embedding_table(node: ir.Node) -> ir.Value | None:
+    """The table that a Gather reads by the input ids themselves; None for other gathers."""
     table, ids = node.inputs[0], node.inputs[1]
-    return (
-        ids is not None
-        and ids.name == contract.INPUT_IDS
-        and table is not None
-        and table.is_initializer()
-    )
+    if table is None or not table.is_initializer() or table.const_value is None:
+        return None
+    return table if ids is not None and ids.name == contract.INPUT_IDS else None
 
 
 def _quantised(graph: ir.Graph, linear: Linear, bits: int, weights: WeightFile) -> None:
@@ -111,7 +110,7 @@ def _stored(
 
     names = ("values", "scales", "zero_points") if bits == 4 else ("values", "scales")
     tensors = [
-        weights.once(parameter_key(weight, f"{name}{bits}"), lambda name=name: part(name))
+        weights.once(parameter_key(weight, f"{name}{bits}"), functools.partial(part, name))
         for name in names
     ]
     return [constant(graph, tensor) for tensor in tensors]
@@ -119,11 +118,14 @@ def _stored(
 
 def _quantised_embedding(graph: ir.Graph, node: ir.Node, bits: int, weights: WeightFile) -> None:
     """Gather -> GatherBlockQuantized over the very bytes of a tied head."""
-    table, ids = node.inputs[0], node.inputs[1]
-    if table is None or table.const_value is None or table.const_value.shape[1] % BLOCK_SIZE:
+    table, ids = _embedding_table(node), node.inputs[1]
+    if table is None or table.const_value is None:
+        return
+    rows, columns = table.const_value.numpy().shape
+    if columns % BLOCK_SIZE:
         return
     values, scales = _stored(graph, table, table.const_value.numpy, bits, weights)
-    flat = weights.reshaped(values.const_value, table.const_value.shape)
+    flat = weights.reshaped(values.const_value, (rows, columns))
     gathered = ir.node(
         "GatherBlockQuantized",
         [constant(graph, flat), ids, scales],

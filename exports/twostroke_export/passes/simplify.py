@@ -28,7 +28,7 @@ def simplify(model: ir.Model) -> None:
     ir.passes.Sequential(
         common.IdentityEliminationPass(),
         common.RemoveUnusedNodesPass(),
-        common.RemoveUnusedFunctionsPass(),
+        common.RemoveUnusedFunctionsPass(),  # type: ignore[no-untyped-call]  # onnx_ir leaves it bare
         common.RemoveUnusedOpsetsPass(),
         common.ClearMetadataAndDocStringPass(),
     )(model)
@@ -56,9 +56,10 @@ def _cancels(node: ir.Node) -> ir.Value | None:
     source = node.inputs[0] if node.inputs else None
     if source is None:
         return None
+    keeps_order = node.op_type in ("Reshape", "Expand") or _is_forward_slice(node)
+    if keeps_order and _same_shape(node.outputs[0], source):
+        return source
     if node.op_type == "Reshape":
-        if _same_shape(node.outputs[0], source):
-            return source
         below = source.producer()
         if below is not None and below.op_type == "Reshape":
             origin = below.inputs[0]
@@ -72,6 +73,16 @@ def _cancels(node: ir.Node) -> ir.Value | None:
             if [first[axis] for axis in second] == list(range(len(first))):
                 return below.inputs[0]
     return None
+
+
+def _is_forward_slice(node: ir.Node) -> bool:
+    """A slice without steps other than 1; one that keeps every size keeps everything."""
+    if node.op_type != "Slice":
+        return False
+    steps = node.inputs[4] if len(node.inputs) > 4 else None
+    if steps is None:
+        return True
+    return steps.const_value is not None and bool((steps.const_value.numpy() == 1).all())
 
 
 def _same_shape(left: ir.Value, right: ir.Value) -> bool:
