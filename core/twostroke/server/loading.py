@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import threading
 from collections.abc import Callable
@@ -20,8 +21,8 @@ LoadModel = Callable[[ModelConfig, Callable[[Progress], None]], Model]
 logger = logging.getLogger("twostroke.server")
 
 
-class _LoadStopped(Exception):  # noqa: N818  # not an error: the user asked for it
-    """Raised inside a load, at its next report of progress, when the server stops."""
+class _LoadStopped(BaseException):
+    """Raised inside a load when the server stops; like KeyboardInterrupt, no `Exception`."""
 
 
 class Loading:
@@ -45,8 +46,16 @@ class Loading:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the load at its next report of progress; what it wrote so far is removed."""
+        """Ends the load soon, as Ctrl-C would in a main thread: its clean-up runs.
+
+        The exception is raised at the thread's next Python instruction; while it is in native
+        code there is none.
+        """
         self._stop.set()
+        if self._thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident), ctypes.py_object(_LoadStopped)
+            )
 
     @property
     def is_alive(self) -> bool:
@@ -54,23 +63,28 @@ class Loading:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        error: TwostrokeError | None = None
         try:
-            for model_config in self._config.models:
-                model = self._load(model_config, self._reporter(model_config.name))
-                if self._stop.is_set():
-                    model.close()
-                    break
-                self._call(self._models.add, model)
+            error = self._load_all()
         except _LoadStopped:
-            pass
-        except TwostrokeError as error:
-            self._call(self._finish, error)
-            return
-        except Exception as error:
-            logger.debug("loading failed", exc_info=error)
-            self._call(self._finish, _unexpected(model_config.name, error))
-            return
-        self._call(self._finish, None)
+            logger.debug("the load was stopped")
+        self._call(self._finish, error)
+
+    def _load_all(self) -> TwostrokeError | None:
+        """Loads until the end, a stop, or the first error, which is the answer."""
+        for model_config in self._config.models:
+            try:
+                model = self._load(model_config, self._reporter(model_config.name))
+            except TwostrokeError as error:
+                return error
+            except Exception as error:
+                logger.debug("loading failed", exc_info=error)
+                return _unexpected(model_config.name, error)
+            if self._stop.is_set():
+                model.close()
+                break
+            self._call(self._models.add, model)
+        return None
 
     def _reporter(self, name: str) -> Callable[[Progress], None]:
         def report(progress: Progress) -> None:
@@ -85,7 +99,7 @@ class Loading:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _finish(self, error: BaseException | None) -> None:
+    def _finish(self, error: TwostrokeError | None) -> None:
         if self.done.done():
             return
         if error is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -98,8 +99,9 @@ async def test_a_model_that_was_loaded_too_late_is_closed():
             closed.set()
 
     def load(model_config, report):
-        reached.set()
-        assert stopped.wait(10)
+        with suppress(BaseException):  # as native code does that the exception comes too late for
+            reached.set()
+            assert stopped.wait(10)
         return Late()
 
     models = Models(["a"])

@@ -173,37 +173,35 @@ def test_a_host_that_is_not_ours_is_named(serve):
     assert any("192.0.2.1" in line for line in served.log)
 
 
-def start_script(load: str) -> subprocess.Popen[str]:
-    """`serve` with a `load` function of the test's own; it prints a line once it loads."""
+LOADS = {
+    "stuck": "threading.Event().wait()",
+    "reporting": "[(report(Progress('a', 0)), time.sleep(0.01)) for _ in iter(int, 1)]",
+    "busy": "[sum(range(99)) for _ in iter(int, 1)]",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("load", LOADS)
+def test_a_signal_ends_a_load_which_cleans_up_if_it_can(load, number):
     script = f"""
 import sys, threading, time
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import Config, ServerConfig
 from twostroke.server import run
-run._LOAD_STOP_TIMEOUT_S = 0.2
+run._LOAD_STOP_TIMEOUT_S = 1
 
 def load(config, report):
     print("loading", flush=True)
-    {load}
+    try:
+        {LOADS[load]}
+    finally:
+        print("cleaned", flush=True)
 
 sys.exit(run.serve(Config(server=ServerConfig(port=0)), load=load))
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, encoding="utf-8"
-    )
-    assert process.stdout.readline() == "loading\n"
-    return process
-
-
-@pytest.mark.parametrize(
-    "load",
-    [
-        "threading.Event().wait()",
-        "[(report(Progress('a', 0)), time.sleep(0.01)) for _ in iter(int, 1)]",
-    ],
-    ids=["stuck", "reporting"],
-)
-def test_a_signal_ends_a_load(load):
-    with start_script(load) as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+        assert process.stdout.read() == ("" if load == "stuck" else "cleaned\n")
