@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,10 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sen
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_the_first_asks_and_the_second_insists(monkeypatch, loop_has_handlers, number):
     if not loop_has_handlers:
-
-        def missing(*_):
-            raise NotImplementedError
-
+        missing = Mock(side_effect=NotImplementedError)
         loop = asyncio.get_running_loop()
         monkeypatch.setattr(loop, "add_signal_handler", missing)
         monkeypatch.setattr(loop, "remove_signal_handler", missing)
