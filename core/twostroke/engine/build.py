@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from twostroke.backends.protocol import Backend, Session
+from contextlib import ExitStack
+
+from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
 from twostroke.bundle.contract import check_contract
 from twostroke.bundle.manifest import Manifest
@@ -12,7 +14,13 @@ from twostroke.engine.limits import EngineLimits
 from twostroke.engine.runner import OpenStroke, Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.errors import ConfigError
-from twostroke.life.memory import MemoryPlan, auto_budget_bytes, kv_bytes_per_token, plan_memory
+from twostroke.life.memory import (
+    MemoryPlan,
+    auto_budget_bytes,
+    kv_bytes_per_token,
+    kv_capacity,
+    plan_memory,
+)
 from twostroke.types import Stroke
 
 
@@ -37,22 +45,13 @@ def build_engine(
             ]
         )
     plan = _plan(manifest, prefill_backend, decode_backend, context_tokens, limits)
-    prefill = OpenStroke(prefill_backend, _open(bundle, prefill_backend, Stroke.PREFILL))
-    opened: list[Session] = [prefill.session]
-    try:
-        decode = OpenStroke(decode_backend, _open(bundle, decode_backend, Stroke.DECODE))
-        opened.append(decode.session)
-        runner = Runner(
-            prefill,
-            decode,
-            manifest,
-            num_rows=plan.num_rows,
-            capacity_tokens=plan.capacity_tokens,
-        )
-    except BaseException:
-        for session in opened:
-            session.close()
-        raise
+    runner = open_runner(
+        bundle,
+        prefill_backend,
+        decode_backend,
+        num_rows=plan.num_rows,
+        context_tokens=context_tokens,
+    )
     scheduler = Scheduler(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
@@ -68,16 +67,40 @@ def build_engine(
     )
 
 
-def _open(bundle: Bundle, backend: Backend, stroke: Stroke) -> Session:
+def open_runner(
+    bundle: Bundle,
+    prefill_backend: Backend,
+    decode_backend: Backend,
+    *,
+    num_rows: int,
+    context_tokens: int,
+) -> Runner:
+    """Opens both sessions, checks their contract and allocates the KV cache.
+
+    Whatever fails, no session stays open.
+
+    Raises:
+        ContractError, PlacementError, BundleError, OutOfMemoryError: as for `build_engine`.
+    """
+    with ExitStack() as opened:
+        runner = Runner(
+            _open_stroke(opened, bundle, prefill_backend, Stroke.PREFILL),
+            _open_stroke(opened, bundle, decode_backend, Stroke.DECODE),
+            bundle.manifest,
+            num_rows=num_rows,
+            capacity_tokens=kv_capacity(context_tokens),
+        )
+        opened.pop_all()  # the runner closes them from now on
+    return runner
+
+
+def _open_stroke(opened: ExitStack, bundle: Bundle, backend: Backend, stroke: Stroke) -> OpenStroke:
     graph = bundle.graph(stroke)
     session = backend.open_session(graph, stroke)
-    try:
-        num_layers = len(bundle.manifest.kv_layers)
-        check_contract(graph.name, stroke, session.inputs, session.outputs, num_layers)
-    except BaseException:
-        session.close()
-        raise
-    return session
+    opened.callback(session.close)
+    num_layers = len(bundle.manifest.kv_layers)
+    check_contract(graph.name, stroke, session.inputs, session.outputs, num_layers)
+    return OpenStroke(backend, session)
 
 
 def _plan(
