@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,12 +20,13 @@ from twostroke.backends.ort import (
     onnxruntime,
     prove_placement,
 )
-from twostroke.errors import InstallError
+from twostroke.errors import BundleError, InstallError
 from twostroke.install import check_install
 from twostroke.types import Stroke
 from twostroke_backends import cpu_facts, prepacked
 
 NAME = "cpu"
+_log = logging.getLogger(__name__)
 OPTIONS = (
     Option("intra_op_threads", int, "threads an operator uses", low=1, high=1024),
     Option("spinning", bool, "threads wait actively within a run: faster, costs power", True),
@@ -136,7 +138,12 @@ class CpuBackend:
         packed = prepacked.packed_graph(graph, self.options["optimization"], self.session_options)
         if packed is None:
             return None
-        return load_session(packed, CPU_PROVIDER, {}, self.session_options("none"))
+        try:
+            return load_session(packed, CPU_PROVIDER, {}, self.session_options("none"))
+        except BundleError as error:  # removed meanwhile, or not what this runtime writes
+            _log.warning("%s The bundle's own graph is loaded instead.", error)
+            prepacked.discard(packed.parent)
+            return None
 
 
 def _open(device: Device, options: Mapping[str, Any]) -> CpuBackend:

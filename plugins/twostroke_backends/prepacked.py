@@ -20,6 +20,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -36,6 +37,8 @@ from twostroke_backends.external_data import SharedData
 _FORMAT = "1"  # raised when the layout of a cache entry changes
 _FACTS = "facts.json"
 _WEIGHTS = "weights.bin"
+_PART = ".part"  # ends the names of folders that are being built
+_ABANDONED_AFTER_S = 86400.0
 _log = logging.getLogger(__name__)
 _building = threading.Lock()
 _checked: set[tuple[Path, int]] = set()  # entries whose bytes were checked by this process
@@ -153,7 +156,10 @@ def _give_memory_back() -> None:
 def _staging(entry: Path) -> Iterator[Path]:
     """A temporary folder beside the entry; whatever is left of it is removed."""
     entry.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=".", suffix=".part", dir=entry.parent))
+    for leftover in entry.parent.glob(f".*{_PART}"):  # of a process that was killed
+        if time.time() - leftover.stat().st_mtime > _ABANDONED_AFTER_S:
+            discard(leftover)
+    folder = Path(tempfile.mkdtemp(prefix=".", suffix=_PART, dir=entry.parent))
     try:
         yield folder
     finally:

@@ -27,7 +27,10 @@ def test_defaults_are_filled_in():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"thread": 2}, "no option 'thread' (did you mean 'threads'?); the allowed ones are threads"),
+        (
+            {"thread": 2},
+            "no option 'thread' (did you mean 'threads'?); the allowed ones are threads",
+        ),
         ({"zzz": 2}, "no option 'zzz'; the allowed ones are threads, spinning, share, mode"),
         ({"threads": 0}, "threads must be a whole number from 1 up to 8, not 0"),
         ({"threads": 9}, "not 9"),

@@ -92,7 +92,9 @@ def test_a_missing_or_unknown_or_wrong_buffer_is_named(session):
     with pytest.raises(BackendError, match="the output 'extra' is not declared"):
         session.bind(inputs, {**outputs, "extra": outputs["logits"]})
     half = allocate_host(inputs["past_key_values.0.key"].shape, "float16")
-    with pytest.raises(BackendError, match="'past_key_values.0.key' is float32, its buffer float16"):
+    with pytest.raises(
+        BackendError, match=r"'past_key_values\.0\.key' is float32, its buffer float16"
+    ):
         session.bind({**inputs, "past_key_values.0.key": half}, outputs)
 
 
@@ -110,7 +112,7 @@ def test_a_closed_session_refuses(session):
     binding = session.bind(*buffers(session))
     session.close()
     session.close()
-    with pytest.raises(EngineError, match="decode.onnx is closed"):
+    with pytest.raises(EngineError, match=r"decode\.onnx is closed"):
         binding.run()
 
 
@@ -118,15 +120,15 @@ def test_files_that_cannot_be_loaded_are_named(graphs, tmp_path):
     def load(path: Path) -> None:
         load_session(path, CPU_PROVIDER, {}, onnxruntime.SessionOptions())
 
-    with pytest.raises(BundleError, match="nowhere.onnx does not exist"):
+    with pytest.raises(BundleError, match=r"nowhere\.onnx does not exist"):
         load(tmp_path / "nowhere.onnx")
     junk = tmp_path / "junk.onnx"
     junk.write_bytes(b"not a graph")
-    with pytest.raises(BundleError, match="junk.onnx cannot be loaded"):
+    with pytest.raises(BundleError, match=r"junk\.onnx cannot be loaded"):
         load(junk)
     lonely = tmp_path / "decode.onnx"
     lonely.write_bytes((graphs / "decode.onnx").read_bytes())
-    with pytest.raises(BundleError, match="decode.onnx cannot be loaded"):
+    with pytest.raises(BundleError, match=r"decode\.onnx cannot be loaded"):
         load(lonely)  # its weights are elsewhere
 
 
