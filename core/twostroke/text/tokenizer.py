@@ -7,7 +7,6 @@ that makes the difference is shared state and requests are encoded in many threa
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Sequence
@@ -111,17 +110,18 @@ class Tokenizer:
 
     @cached_property
     def _plain_core(self) -> tokenizers.Tokenizer:
-        config = json.loads(self._core.to_str())
-        for token in config["added_tokens"]:
-            if token["content"] in self.control:
-                token["special"] = True  # the flag below acts on special tokens only
-        core = tokenizers.Tokenizer.from_str(json.dumps(config))
-        core.encode_special_tokens = True
-        return core
+        plain = tokenizers.Tokenizer(self._core.model)  # shares the vocabulary
+        plain.normalizer = self._core.normalizer
+        plain.pre_tokenizer = self._core.pre_tokenizer
+        for _, token in sorted(self._core.get_added_tokens_decoder().items()):
+            # One by one in the order of their ids, so that each gets the same id again.
+            add = plain.add_special_tokens if token.content in self.control else plain.add_tokens
+            add([token])
+        plain.encode_special_tokens = True
+        return plain
 
     @property
     def _plain(self) -> tokenizers.Tokenizer:
-        # Made on first use: most requests hold no control token, and it costs a second vocabulary.
         with self._plain_lock:
             return self._plain_core
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers, processors
 
 from twostroke.bundle import open_bundle
@@ -112,3 +114,25 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (bundle.root / "tokenizer.json").write_text("{}")
     with pytest.raises(BundleError, match=r"tokenizer\.json cannot be read as a tokenizer"):
         Tokenizer.open(bundle)
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
+@settings(max_examples=60, deadline=None)
+def test_text_without_control_tokens_is_the_same_both_ways(demo: Tokenizer, text: str) -> None:
+    assume(not demo.control.pattern.search(text))
+    special = demo.encode(text, special=True, add_bos=False)
+    assert demo.encode(text, special=False, add_bos=False) == special
+
+
+def test_added_tokens_keep_their_ids_in_plain_text() -> None:
+    core = sentencepiece_core(style="metaspace")
+    core.add_special_tokens(["<|a|>", "<|b|>"])
+    core.add_tokens([AddedToken("zz", normalized=False)])
+    core.add_special_tokens(["<|c|>"])
+    core.add_tokens([AddedToken("yy", normalized=False)])
+    tokenizer = Tokenizer(core)
+    ids = tokenizer.encode("a<|b|>zz<|c|>yy", special=False, add_bos=False)
+    assert core.token_to_id("zz") in ids
+    assert ids[-1] == core.token_to_id("yy")
+    assert tokenizer.control.id_set.isdisjoint(ids)
+    assert tokenizer.decode(ids) == "a<|b|>zz<|c|>yy"
