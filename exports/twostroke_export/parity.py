@@ -117,14 +117,17 @@ def _log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
 def _self_check(graphs: TwoGraphs, prompt: list[int], num_steps: int) -> SelfCheck:
     graphs.lengths = [0]
     first = logits = graphs.prefill([prompt])[0]
-    greedy = []
+    greedy, margins = [], []
     for _ in range(num_steps):
+        second, best = np.sort(logits)[-2:]
         greedy.append(int(logits.argmax()))
+        margins.append(float(best - second))
         logits = graphs.decode([greedy[-1]])[0]
     top = np.argsort(-first, kind="stable")[:_NUM_TOP]
     return SelfCheck(
         prompt_ids=tuple(prompt),
         greedy_ids=tuple(greedy),
+        greedy_margins=tuple(margins),
         top_ids=tuple(map(int, top)),
         top_logits=tuple(float(first[i]) for i in top),
     )

@@ -89,12 +89,14 @@ class Verification(_Fact):
 class SelfCheck(_Fact):
     """A prompt and what both graphs answered at export: what `twostroke verify` repeats.
 
-    Greedy ids after `prompt_ids`, and of the first step the highest logits, so that a bundle can
-    be checked on any machine without the source model.
+    Greedy ids after `prompt_ids`, by how much each one's logit led the next best, and of the first
+    step the highest logits, so that a bundle can be checked on any machine without the source
+    model: another processor rounds otherwise, which may decide a close race and nothing else.
     """
 
     prompt_ids: tuple[int, ...]
     greedy_ids: tuple[int, ...]
+    greedy_margins: tuple[float, ...] = ()
     top_ids: tuple[int, ...]
     top_logits: tuple[float, ...]
 
