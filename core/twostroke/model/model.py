@@ -152,6 +152,7 @@ class Model:
             defaults=self.bundle.manifest.generation,
             vocab_size=self.tokenizer.vocab_size,
             context_tokens=self.context_tokens,
+            control_ids=self.tokenizer.control.ids,
         )
 
     def generate(self, prompt: Prompt, **sampling: Any) -> Answer:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
+from types import MappingProxyType
 from typing import Any
 
 from twostroke.bundle.manifest import GenerationDefaults
@@ -28,11 +29,13 @@ def build_sampling(
     defaults: GenerationDefaults,
     vocab_size: int,
     context_tokens: int,
+    control_ids: Mapping[str, TokenId] = MappingProxyType({}),
 ) -> SamplingParams:
     """`given` over the model's `defaults` over those of `SamplingParams`; None counts as silence.
 
     `max_tokens` above the context means the context. `top_k` -1 is off, as other servers have it.
-    A `seed` may be any 64-bit number, with or without a sign.
+    A `seed` may be any 64-bit number, with or without a sign. A `stop` that is the text of a
+    control token (`control_ids`) also stops at the token, which never shows as text.
 
     Raises:
         RequestError: naming the value at fault in `param`.
@@ -53,6 +56,9 @@ def build_sampling(
         if value is not None:
             check: _Check = checks.get(name) or _number
             values[name] = check(name, value)
+    written_out = {control_ids[stop] for stop in values.get("stop", ()) if stop in control_ids}
+    if written_out:
+        values["stop_ids"] = values.get("stop_ids", frozenset()) | written_out
     try:
         return SamplingParams(**values)
     except ValueError as error:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_WIDTH = 9_999
+_MACRO_DEPTH = 8
 _WIDE = re.compile(r"\d{5,}|%[-+ #0]*\*|%[^a-zA-Z%]*\.\*")
 
 
@@ -20,12 +21,16 @@ class TemplateLimitError(Exception):
 
 @dataclass
 class Budget:
-    """What one rendering may use: characters in one text, turns of loops and calls, seconds."""
+    """What one rendering may use: characters in one text, turns of loops and calls, seconds.
+
+    One budget serves one rendering: it counts what is used up.
+    """
 
     max_chars: int
     max_steps: int = 300_000
     max_seconds: float = 5.0
     num_steps: int = 0
+    num_written: int = 0
     started_at: float = field(default_factory=time.monotonic)
 
     def step(self) -> None:
@@ -44,6 +49,11 @@ class Budget:
         """Checks the length of something before (or after) it is made."""
         if num_chars > self.max_chars:
             raise TemplateLimitError(f"it makes more than {self.max_chars:,} characters")
+
+    def write(self, text: str) -> None:
+        """Counts what expressions write; macros may write the same text again."""
+        self.num_written += len(text)
+        self.size(self.num_written // _MACRO_DEPTH)
 
     def weigh(self, value: Any) -> None:
         """Walks through containers: ten nested pairs are a thousand things once written out."""

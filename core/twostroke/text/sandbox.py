@@ -27,6 +27,11 @@ _TAKES_FROM_LISTS = {  # filters that don't write out what they are given
 }
 
 
+def _concat(pieces: Iterable[str]) -> str:
+    """All output of a template, a macro or a block comes through here."""
+    return "".join(current().collect(pieces))
+
+
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """The sandbox with limits, set up as transformers sets up its own for chat templates.
 
@@ -34,13 +39,14 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """
 
     intercepted_binops = frozenset({"*", "**", "%", "+"})
+    concat = staticmethod(_concat)
 
     def __init__(self) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=[GenerationTag, jinja2.ext.loopcontrols],
-            finalize=_weighed,
+            finalize=_written,
         )
         del self.globals["lipsum"]
         self.globals |= {
@@ -115,9 +121,12 @@ def _call(method: str, *args: nodes.Node) -> nodes.Call:
     return nodes.Call(function, list(args), [], None, None, lineno=lineno)
 
 
-def _weighed(value: Any) -> Any:
+def _written(value: Any) -> str:
+    """What an expression in `{{ }}` writes."""
     current().weigh(value)
-    return value
+    text = str(value)
+    current().write(text)
+    return text
 
 
 def _guarded(name: str, filter_: Callable[..., Any]) -> Callable[..., Any]:

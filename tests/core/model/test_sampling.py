@@ -51,6 +51,18 @@ def test_what_is_taken(name: str, given: Any, taken: Any) -> None:
     assert getattr(build(**{name: given}), name) == taken
 
 
+def test_a_control_token_written_out_as_a_stop_stops_at_the_token() -> None:
+    params = build_sampling(
+        {"stop": ["<|end|>", "x"], "stop_ids": [3]},
+        defaults=DEFAULTS,
+        vocab_size=100,
+        context_tokens=64,
+        control_ids={"<|end|>": 7, "<|other|>": 8},
+    )
+    assert params.stop_ids == {3, 7}
+    assert params.stop == ("<|end|>", "x")
+
+
 @pytest.mark.parametrize(
     ("name", "given"),
     [

@@ -69,6 +69,11 @@ def test_renders(source: str, text: str) -> None:
         "{{ ('x' * 9999) | list | join('y' * 9999) }}",
         "{{ 'y'.join(['x' * 999999, 'x' * 999999]) }}",
         "{{ ('\n' * 9999) | indent(9999) }}",
+        "{% for i in range(99999) %}{{ 'x' * 999999 }}{% endfor %}",
+        "{% set x %}{% for i in range(99999) %}{{ 'x' * 999999 }}{% endfor %}{% endset %}",
+        "{% for i in range(99999) %}" + "x" * 9999 + "{% endfor %}",
+        "{% macro m() %}{% for i in range(99999) %}" + "x" * 9999 + "{% endfor %}{% endmacro %}"
+        "{{ m() }}",
     ],
 )
 def test_what_would_never_end_or_fit_is_stopped(source: str) -> None:
