@@ -19,14 +19,20 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny fp32 bundle; shared, so not to be changed."""
     return make_onnx_bundle(tmp_path_factory.mktemp("bundles") / "tiny")
 
 
+@pytest.fixture
+def bundle(tiny: Path) -> Path:
+    """The tiny bundle, under the name that tests of one bundle read best with."""
+    return tiny
+
+
 @pytest.fixture(scope="session")
 def uneven_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As `bundle`, but prefill holds a weight that decode does not."""
+    """As `tiny`, but prefill holds a weight that decode does not."""
     model = TinyModel(extra_prefill_weight=True)
     return make_onnx_bundle(tmp_path_factory.mktemp("bundles") / "uneven", model)
 

@@ -12,6 +12,7 @@ from twostroke.backends.ort.library import onnxruntime
 from twostroke.backends.protocol import Array
 from twostroke.errors import BackendError, OutOfMemoryError
 
+_DTYPES = frozenset({"float32", "float16", "float64", "int64", "int32", "int8", "uint8", "bool"})
 _PAGED_FROM_BYTES = 1 << 20  # from here on buffers get pages of their own
 
 
@@ -90,15 +91,14 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """Numpy's dtype of that name.
 
     Raises:
-        BackendError: numpy has none (bfloat16).
+        BackendError: one that graphs are not bound with (bfloat16 among them).
     """
-    try:
-        return np.dtype(dtype)
-    except TypeError as error:
+    if dtype not in _DTYPES:
         raise BackendError(
             f"buffers of dtype {dtype!r} are not supported; export the model with a KV cache in "
             f"float32 or float16"
-        ) from error
+        )
+    return np.dtype(dtype)
 
 
 def allocate_host(shape: tuple[int, ...], dtype: str) -> HostBuffer:

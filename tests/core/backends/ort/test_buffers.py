@@ -67,7 +67,7 @@ def test_memory_that_cannot_be_had_is_told_in_bytes():
         allocate_host((1 << 60,), "float32")
 
 
-def test_a_dtype_that_numpy_lacks_is_refused():
+def test_a_dtype_that_graphs_are_not_bound_with_is_refused():
     with pytest.raises(BackendError, match="bfloat16"):
         allocate_host((2,), "bfloat16")
 

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from twostroke.backends.ort import allocate_on_device
+from twostroke.errors import BackendError, BackendUnavailableError, OutOfMemoryError
+from twostroke_backends import nvml
+from twostroke_backends.cuda_driver import CudaDriver, load_library
+
+NO_DEVICE, OUT_OF_MEMORY, INVALID_CONTEXT = 100, 2, 201
+
+
+def put(reference: Any, value: Any) -> int:
+    """Writes through what ctypes.byref gave, as the driver would."""
+    reference._obj.value = value
+    return 0
+
+
+class FakeLibrary:
+    """`libcuda.so.1` over host memory: one device, `free_bytes` of memory, strict about context."""
+
+    def __init__(self, *, init: int = 0, version: int = 13000, free_bytes: int = 1 << 20) -> None:
+        self.init, self.version, self.free_bytes = init, version, free_bytes
+        self.blocks: dict[int, Any] = {}
+        self.current: int | None = None
+        self.num_syncs = self.num_contexts = 0
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802 - the driver's own names
+        return self.init
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        return put(version, self.version)
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        return put(count, 1)
+
+    def cuDeviceGetName(self, name: Any, size: Any, device: Any) -> int:  # noqa: N802
+        assert size.value == len(name)
+        name.value = b"A GPU"
+        return 0
+
+    def cuDeviceTotalMem_v2(self, total: Any, device: Any) -> int:  # noqa: N802
+        return put(total, 24 << 30)
+
+    def cuDeviceGetPCIBusId(self, bus_id: Any, size: Any, device: Any) -> int:  # noqa: N802
+        bus_id.value = b"0000:3B:00.0"
+        return 0
+
+    def cuDeviceGetAttribute(self, value: Any, number: Any, device: Any) -> int:  # noqa: N802
+        known = {36: 10_501_000, 37: 384, 75: 8, 76: 9}
+        return put(value, known[number.value])
+
+    def cuGetErrorString(self, code: Any, text: Any) -> int:  # noqa: N802
+        words = {NO_DEVICE: b"no CUDA-capable device is detected", INVALID_CONTEXT: b"no context"}
+        return put(text, words[code.value]) if code.value in words else 1
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:  # noqa: N802
+        self.num_contexts += 1
+        return put(context, 4711)
+
+    def cuDevicePrimaryCtxRelease_v2(self, device: Any) -> int:  # noqa: N802
+        self.num_contexts -= 1
+        return 0
+
+    def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
+        self.current = context.value
+        return 0
+
+    def cuCtxSynchronize(self) -> int:  # noqa: N802
+        self.num_syncs += 1
+        return 0
+
+    def cuMemGetInfo_v2(self, free: Any, total: Any) -> int:  # noqa: N802
+        put(total, 24 << 30)
+        return put(free, self.free_bytes)
+
+    def cuMemAlloc_v2(self, address: Any, size: Any) -> int:  # noqa: N802
+        if self.current is None:
+            return INVALID_CONTEXT
+        if size.value > self.free_bytes:
+            return OUT_OF_MEMORY
+        block = ctypes.create_string_buffer(b"\xff" * size.value, size.value)
+        self.blocks[ctypes.addressof(block)] = block
+        return put(address, ctypes.addressof(block))
+
+    def cuMemFree_v2(self, address: Any) -> int:  # noqa: N802
+        return 0 if self.blocks.pop(address.value, None) is not None else 1
+
+    def cuMemsetD8_v2(self, address: Any, value: Any, size: Any) -> int:  # noqa: N802
+        ctypes.memset(address.value, value.value, size.value)
+        return 0
+
+    def cuMemcpyHtoD_v2(self, target: Any, source: Any, size: Any) -> int:  # noqa: N802
+        if self.current is None:
+            return INVALID_CONTEXT
+        ctypes.memmove(target.value, source.value, size.value)
+        return 0
+
+    def cuMemcpyDtoH_v2(self, target: Any, source: Any, size: Any) -> int:  # noqa: N802
+        return self.cuMemcpyHtoD_v2(target, source, size)
+
+
+def test_the_devices_facts():
+    driver = CudaDriver(FakeLibrary())
+    (facts,) = driver.devices()
+    assert (facts.index, facts.name, facts.total_bytes) == (0, "A GPU", 24 << 30)
+    assert facts.compute_capability == (8, 9)
+    assert facts.pci_bus_id == "0000:3B:00.0"
+    assert facts.bandwidth_bytes_per_s == pytest.approx(1008e9, rel=1e-3)  # an RTX 4090's
+    assert driver.cuda_version() == (13, 0)
+
+
+def test_a_driver_that_does_not_start_says_why():
+    with pytest.raises(BackendUnavailableError, match="CUDA error 100: no CUDA-capable device"):
+        CudaDriver(FakeLibrary(init=NO_DEVICE))
+    with pytest.raises(BackendUnavailableError, match="CUDA error 999: unknown error"):
+        CudaDriver(FakeLibrary(init=999))
+
+
+def test_a_missing_driver_is_named():
+    with pytest.raises(BackendUnavailableError, match=r"libnowhere\.so\.1.*install the NVIDIA"):
+        load_library("libnowhere.so.1")
+
+
+def test_memory_is_zeroed_copied_and_given_back():
+    library = FakeLibrary()
+    memory = CudaDriver(library).memory(0)
+    buffer = allocate_on_device(memory, (2, 3), "float16")
+    assert memory.ort_device == ("cuda", 0)
+    assert not buffer.read().any()
+    syncs = library.num_syncs
+    buffer.rows(1, 1).write(np.array([[1, 2, 3]], np.float16))
+    assert library.num_syncs == syncs + 1  # the bytes are there before a session may run
+    assert buffer.read().tolist() == [[0, 0, 0], [1, 2, 3]]
+    del buffer
+    gc.collect()
+    assert not library.blocks
+    memory.release()
+    assert library.num_contexts == 0
+
+
+def test_each_thread_gets_the_context():
+    library = FakeLibrary()
+    buffer = allocate_on_device(CudaDriver(library).memory(0), (2,), "int32")
+    library.current = None  # as in a thread that has never called the driver
+    buffer.write(np.array([1, 2], np.int32))
+    assert library.current == 4711
+
+
+def test_too_much_memory_is_told_in_bytes():
+    memory = CudaDriver(FakeLibrary(free_bytes=1000)).memory(0)
+    with pytest.raises(OutOfMemoryError, match=r"4000 bytes on CUDA device 0 .* 1000 are free"):
+        allocate_on_device(memory, (1000,), "float32")
+
+
+def test_other_faults_name_the_function():
+    library = FakeLibrary()
+    memory = CudaDriver(library).memory(0)
+    library.cuMemsetD8_v2 = lambda *arguments: INVALID_CONTEXT
+    with pytest.raises(BackendError, match="cuMemsetD8_v2 failed with CUDA error 201: no context"):
+        memory.allocate(16)
+
+
+def test_free_memory_is_unknown_without_nvml():
+    assert nvml.free_bytes("0000:3B:00.0", "libnowhere.so.1") is None
