@@ -43,7 +43,7 @@ def add_command(subparsers: options.Subparsers) -> None:
     )
     add_model_flags(parser)
     parser.add_argument("--system", metavar="TEXT", help="a system message")
-    options.add_sampling_flags(parser)
+    options.add_sampling_flags(parser, max_tokens=1024)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -40,7 +40,7 @@ def add_command(subparsers: options.Subparsers) -> None:
     parser.add_argument("--system", metavar="TEXT", help="a system message; implies --chat")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--stats", action="store_true", help="tokens and timings, on stderr")
-    options.add_sampling_flags(parser)
+    options.add_sampling_flags(parser, max_tokens=512)
 
 
 def run(arguments: argparse.Namespace) -> int:

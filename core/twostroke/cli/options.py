@@ -95,10 +95,19 @@ def start_logging(level: str, *, timestamps: bool = False) -> None:
             logging.addLevelName(number, name)
 
 
-def add_sampling_flags(parser: argparse.ArgumentParser) -> None:
-    """How tokens are chosen. A flag that is not given leaves the model's own default."""
+def add_sampling_flags(parser: argparse.ArgumentParser, *, max_tokens: int) -> None:
+    """How tokens are chosen. A flag that is not given leaves the model's own default.
+
+    Only `max_tokens` has a default of ours: a small model may repeat itself to the context's end.
+    """
     group = parser.add_argument_group("sampling", "left out: what the model recommends")
-    group.add_argument("--max-tokens", type=int, metavar="N", help="longest answer")
+    group.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        default=max_tokens,
+        help=f"longest answer; default: {max_tokens}",
+    )
     group.add_argument("--temperature", type=float, metavar="X", help="0 is greedy")
     group.add_argument("--top-k", type=int, metavar="N", help="0 is off")
     group.add_argument("--top-p", type=float, metavar="X", help="1 is off")

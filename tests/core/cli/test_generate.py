@@ -68,7 +68,10 @@ def test_sampling_flags_reach_the_model(twostroke, echo_bundle):
         (("--temperature", "-1", "x"), "temperature must be from 0 to 100, not -1.0"),
         (("--max-tokens", "-5", "x"), "max_tokens must be 0 or more, not -5"),
         (("--set", "models.0.bakend=cpu", "x"), "unknown key; did you mean 'backend'?"),
-        (("--set", "models.0.backend=ecko", "x"), "There is no backend 'ecko'. Did you mean 'echo'?"),
+        (
+            ("--set", "models.0.backend=ecko", "x"),
+            "There is no backend 'ecko'. Did you mean 'echo'?",
+        ),
         (("x" * 600,), "512"),
     ],
 )

@@ -1,0 +1,173 @@
+"""The command, on an exporter that a stranger's package brings; the real one has its own tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from twostroke.backends.hookspecs import ExporterSpec
+from twostroke.bundle.manifest import (
+    Architecture,
+    FileFact,
+    KVLayer,
+    Manifest,
+    Quantisation,
+    Verification,
+)
+from twostroke.cli.export import choose_exporter, summary
+from twostroke.errors import ExportError, InstallError
+
+EXPORTER = """
+import pathlib, time
+from twostroke.backends import hookimpl
+from twostroke.backends.hookspecs import ExporterSpec, Progress
+from twostroke.bundle import sealing
+from twostroke.errors import ExportError
+from twostroke.testing.bundles import make_echo_bundle
+
+def export(options, on_progress):
+    for number, stage in enumerate(["loading", "tracing", "writing"]):
+        on_progress(Progress(stage, number / 3))
+    if options.source == "broken":
+        raise ExportError("broken: config.json is missing")
+    if options.source == "endless":
+        with sealing(options.out) as folder:
+            (folder / "prefill.onnx").touch()
+            time.sleep(600)
+    name, context_tokens = options.name or "unnamed", options.context_tokens or 64
+    return make_echo_bundle(options.out, name=name, context_tokens=context_tokens)
+
+@hookimpl
+def twostroke_exporters():
+    return [ExporterSpec("fake", 1, "for tests", ("fp32", "int8"), export)]
+"""
+
+
+@pytest.fixture
+def stranger(echo_environment, tmp_path_factory):
+    """Variables under which a second exporter is installed."""
+    site = tmp_path_factory.mktemp("exporter")
+    (site / "fake_export.py").write_text(EXPORTER, encoding="utf-8")
+    info = site / "fake_export-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: fake-export\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[twostroke]\nfake = fake_export\n")
+    return {"PYTHONPATH": f"{site}{os.pathsep}{echo_environment['PYTHONPATH']}"}
+
+
+def test_stages_go_to_stderr_and_the_summary_to_stdout(twostroke, stranger, tmp_path):
+    done = twostroke(
+        "export", "source", "out", "--exporter", "fake", "--context", 32, "--name", "mine",
+        **stranger,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, files, last = done.stdout.splitlines()
+    assert first.startswith("out: mine, echo with 0 parameters, fp32, context 32 tokens, ")
+    assert "tokenizer.json" in files
+    assert last == '  try: twostroke generate --model out "Once upon a time"'
+    assert [line.split(None, 2)[2] for line in done.stderr.splitlines()] == [
+        "loading",
+        "tracing",
+        "writing",
+    ]
+    assert (tmp_path / "out" / "bundle.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("broken", "out", "--exporter", "fake"), "broken: config.json is missing"),
+        (("x", "taken", "--exporter", "fake"), "taken exists already"),
+        (("x", "out", "--exporter", "fake", "--precision", "int4"), "makes fp32, int8, not int4"),
+        (("x", "out"), "several exporters are installed; choose with --exporter: fake, "),
+        (("x", "out", "--exporter", "none"), "there is no exporter 'none'; installed are: fake, "),
+        (("x", "out", "--precision", "int3"), "invalid choice: 'int3'"),
+        (("x", "out", "--context", "0"), "must be 1 or more, not 0"),
+        (("x", "out", "--context", "much"), "invalid"),
+    ],
+)
+def test_mistakes_leave_nothing_behind(twostroke, stranger, tmp_path, arguments, told):
+    (tmp_path / "taken").mkdir()
+    done = twostroke("export", *arguments, **stranger)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert os.listdir(tmp_path) == ["taken"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_ctrl_c_leaves_nothing_behind(echo_environment, stranger, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "twostroke", "export", "endless", "out", "--exporter", "fake"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**echo_environment, **stranger},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with process:
+        while "writing" not in process.stderr.readline():
+            pass
+        while not any(tmp_path.iterdir()):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.strip() == "twostroke: interrupted"
+    assert os.listdir(tmp_path) == []
+
+
+def spec(name: str) -> ExporterSpec:
+    return ExporterSpec(name, 1, "for tests", ("fp32",), lambda options, progress: options.out)
+
+
+def test_which_exporter():
+    one, two = spec("one"), spec("two")
+    assert choose_exporter({"one": one}, None) is one
+    assert choose_exporter({"one": one, "two": two}, "two") is two
+    with pytest.raises(InstallError, match=r'pip install "twostroke\[export\]"'):
+        choose_exporter({}, None)
+    with pytest.raises(ExportError, match="choose with --exporter: one, two"):
+        choose_exporter({"two": two, "one": one}, None)
+
+
+def test_the_summary_tells_sizes_and_parity(tmp_path):
+    manifest = Manifest(
+        name="mine",
+        architecture=Architecture(
+            model_type="llama",
+            num_layers=2,
+            hidden_size=8,
+            num_heads=2,
+            vocab_size=100,
+            num_parameters=134_515_008,
+        ),
+        context_tokens=8192,
+        kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
+        quantisation=Quantisation(precision="int8"),
+        verification=Verification(
+            num_steps=17,
+            prefill_max_abs_diff=0.54357,
+            decode_max_abs_diff=0.95772,
+            num_argmax_equal=16,
+            mean_kl=0.0037511,
+            top1_agreement=0.958984,
+            num_text_tokens=512,
+        ),
+        files={
+            "weights.bin": FileFact(num_bytes=153_896_192, sha256="0" * 64),
+            "tokenizer.json": FileFact(num_bytes=3_522_871, sha256="0" * 64),
+        },
+    )
+    assert list(summary(tmp_path / "out", manifest))[:-1] == [
+        f"{tmp_path / 'out'}: mine, llama with 135 M parameters, int8, context 8192 tokens, 157 MB",
+        "  files: weights.bin 154 MB, tokenizer.json 3.52 MB",
+        "  against the source: same token in 16 of 17 steps; largest difference of a logit 0.54 "
+        "(prefill), 0.96 (decode)",
+        "  on 512 tokens of text: same token at 95.9% of the positions, KL divergence 0.0038",
+    ]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from twostroke.cli import main
+
+
+@pytest.fixture
+def serving(echo_environment, tmp_path):
+    """Starts `twostroke serve` and answers the process and its first line."""
+    processes = []
+
+    def start(*arguments: object) -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "twostroke", "serve", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=echo_environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        processes.append(process)
+        return process, process.stdout.readline()
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def write_config(folder, bundle, *, name="config.yaml"):
+    (folder / name).write_text(
+        f"server: {{port: 0}}\nmodels: [{{name: mine, source: {bundle}, backend: echo}}]\n",
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_the_yaml_of_the_folder_until_it_is_told_to_stop(
+    serving, echo_bundle, tmp_path, number
+):
+    write_config(tmp_path, echo_bundle)
+    process, line = serving("--log-level", "warning")
+    assert line.startswith("twostroke: serving mine on http://127.0.0.1:")
+    body = json.dumps({"prompt": "hello"}).encode()
+    with urllib.request.urlopen(f"{line.split()[-1]}/generate", body, timeout=30) as answer:
+        assert answer.read().decode() == "→hello"
+    process.send_signal(number)
+    rest, told = process.communicate(timeout=30)
+    assert (process.returncode, rest, told) == (0, "", "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_flags_win_over_the_file(serving, echo_bundle, tmp_path):
+    write_config(tmp_path, "nowhere", name="deploy.yaml")
+    process, line = serving(
+        "--config", "deploy.yaml", "--set", f"models.mine.source={echo_bundle}",
+        "--set", "models.0.name=yours",
+    )  # fmt: skip
+    assert line.startswith("twostroke: serving yours on ")
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert "INFO twostroke.server: " in told
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("models.0.backend=ecko", "There is no backend 'ecko'. Did you mean 'echo'?"),
+        ("models.0.source=./nowhere", "nowhere"),
+        ("server.prot=1", "--set server.prot=1: server.prot: unknown key; did you mean 'port'?"),
+    ],
+)
+def test_a_start_that_fails_says_why_and_exits_with_2(
+    twostroke, echo_bundle, tmp_path, setting, told
+):
+    write_config(tmp_path, echo_bundle)
+    done = twostroke("serve", "--log-level", "error", "--set", setting)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("twostroke: error: ")
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_is_named_must_be_there(capsys):
+    assert main(["serve", "--config", "nowhere.yaml"]) == 2
+    assert capsys.readouterr().err == "twostroke: error: nowhere.yaml: no such file\n"
