@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+
+from twostroke.backends import BackendSpec, Device, ProbeResult
+from twostroke.backends.discovery import PluginRecord, Plugins, load_plugins
+from twostroke.doctor import cache_folder, format_doctor, format_plugins
+from twostroke.install import RuntimeDistribution
+
+RECORDS = (
+    PluginRecord("cpu", "twostroke", "1.0", "loaded", backends=("cpu",), exporters=("maker",)),
+    PluginRecord("acme", "acme-npu", "2.0", "failed", "ImportError: libacme.so\nis missing"),
+    PluginRecord("old", "old-npu", "0.1", "blocked", "named in `plugins.block`"),
+)
+
+
+def plugins(*specs: BackendSpec) -> Plugins:
+    return Plugins({spec.name: spec for spec in specs}, {}, RECORDS)
+
+
+def spec(name: str, priority: int, *devices: Device, reason: str = "") -> BackendSpec:
+    found = ProbeResult(devices, reason)
+    return BackendSpec(name, 1, f"what {name} is", lambda: found, lambda *_: None, priority)
+
+
+CPU = spec("cpu", 0, Device(0, "A CPU", "cpu", 8 << 30, 20e9, details={"instruction_sets": "avx2"}))
+GPU = spec("gpu", 10, reason="libgpu.so is missing: install it.")
+
+
+def test_each_plugin_is_told_with_what_became_of_it():
+    lines = format_plugins(plugins()).splitlines()
+    assert lines == [
+        "loaded  cpu (twostroke 1.0): backend cpu, exporter maker",
+        "failed  acme (acme-npu 2.0)",
+        "        ImportError: libacme.so",
+        "        is missing",
+        "blocked old (old-npu 0.1)",
+        "        named in `plugins.block`",
+    ]
+    assert "reinstall twostroke" in format_plugins(Plugins({}, {}, ()))
+
+
+def test_the_report_of_a_machine_that_can_serve():
+    report, is_healthy = format_doctor(plugins(CPU, GPU))
+    assert is_healthy
+    assert report.endswith("ready: `backend: auto` takes cpu")
+    assert "gpu: not here: libgpu.so is missing: install it." in report
+    assert "device 0: A CPU, 8.0 GiB, 20 GB/s, instruction sets: avx2" in report
+    assert report.index("gpu:") < report.index("cpu:")  # as `auto` looks at them
+    assert "failed  acme (acme-npu 2.0)" in report
+    assert str(cache_folder()) in report
+
+
+def test_without_a_device_it_is_not_ready():
+    report, is_healthy = format_doctor(plugins(GPU))
+    assert not is_healthy
+    assert report.endswith("not ready: see above")
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "said"),
+    [
+        ((RuntimeDistribution("onnxruntime", "1.20.0"),), "too old"),
+        (
+            (RuntimeDistribution("onnxruntime", "1.31"), RuntimeDistribution("ort-nightly", "2")),
+            "pip uninstall -y onnxruntime ort-nightly",
+        ),
+    ],
+)
+def test_a_wrong_onnxruntime_is_not_ready(monkeypatch, runtimes, said):
+    monkeypatch.setattr("twostroke.doctor.installed_runtimes", lambda: runtimes)
+    report, is_healthy = format_doctor(plugins(CPU))
+    assert not is_healthy
+    assert said in report
+
+
+def test_a_missing_export_package_is_told_with_what_brings_it(monkeypatch):
+    monkeypatch.setattr("twostroke.doctor._EXPORT_PACKAGES", ("torch-that-is-not-there",))
+    report, is_healthy = format_doctor(plugins(CPU))
+    assert is_healthy  # serving does not need it
+    assert "without torch-that-is-not-there" in report
+    assert 'pip install "twostroke[export]"' in report
+
+
+def test_a_cache_that_cannot_be_written_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("TWOSTROKE_CACHE", str(tmp_path / "deep" / "cache"))
+    assert f"cache: {tmp_path / 'deep' / 'cache'} (writable)" in format_doctor(plugins(CPU))[0]
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert "NOT writable: set TWOSTROKE_CACHE" in format_doctor(plugins(CPU))[0]
+
+
+def test_the_report_of_this_machine_holds_together():
+    report, is_healthy = format_doctor(load_plugins())
+    assert is_healthy
+    for title in ("versions", "onnxruntime", "backends", "plugins", "folders"):
+        assert f"\n\n{title}\n" in f"\n\n{report}"
