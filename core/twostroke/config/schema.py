@@ -74,7 +74,7 @@ class _Section(BaseModel):
 class ServerConfig(_Section):
     """Where the endpoint listens and who may use it."""
 
-    host: str = Field("127.0.0.1", description="address to listen on")
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="0 takes a free port and prints it")
     keys: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (), description="accepted API keys; none means no check", repr=False

@@ -71,7 +71,7 @@ colour: red
     )
     assert problems(path) == [
         "deploy.yaml:2: server.prot: unknown key; did you mean 'port'?",
-        'deploy.yaml:3: server.host: expected text, got 1.5; write "1.5"',
+        'deploy.yaml:3: server.host: expected text that is not empty, got 1.5; write "1.5"',
         'deploy.yaml:5: models[0].name: expected text that is not empty, got no; write "no"',
         "deploy.yaml:7: models[0].precison: unknown key; did you mean 'precision'?",
         "deploy.yaml:8: models[0].context_tokens: expected a whole number of at least 1 or null, "
