@@ -9,7 +9,7 @@ import twostroke
 
 source = sys.argv[1] if len(sys.argv) > 1 else twostroke.DEMO_SOURCE
 
-with twostroke.Model.open(source) as model:
+with twostroke.open(source) as model:
     for token in model.generate("The capital of France is", max_tokens=24, temperature=0):
         print(token, end="", flush=True)
     print()

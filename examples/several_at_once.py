@@ -18,7 +18,7 @@ async def answer(model: twostroke.Model, number: int, prompt: str) -> None:
 
 async def main() -> None:
     source = sys.argv[1] if len(sys.argv) > 1 else twostroke.DEMO_SOURCE
-    with await asyncio.to_thread(twostroke.Model.open, source) as model:
+    with await asyncio.to_thread(twostroke.open, source) as model:
         await asyncio.gather(*(answer(model, n, prompt) for n, prompt in enumerate(PROMPTS, 1)))
 
 

@@ -10,6 +10,7 @@ with twostroke.Model.open("path/to/bundle") as model:
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twostroke.errors import TwostrokeError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from twostroke.config.schema import DEMO_SOURCE
     from twostroke.model import Answer, AsyncAnswer, Completion, Model, Token
 
-__all__ = [
+__all__ = [  # without `open`: a star import must not hide Python's own
     "DEMO_SOURCE",
     "Answer",
     "AsyncAnswer",
@@ -36,6 +37,16 @@ _LATE = {
     "DEMO_SOURCE": "twostroke.config.schema",
     **dict.fromkeys(("Answer", "AsyncAnswer", "Completion", "Model", "Token"), "twostroke.model"),
 }
+
+
+def open(source: str | Path, **settings: Any) -> Model:
+    """Opens a model: a bundle, whatever can be exported to one, or a YAML file's.
+
+    The same as `Model.open`, which lists the settings.
+    """
+    from twostroke.model import Model
+
+    return Model.open(source, **settings)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import twostroke
+from twostroke.backends.discovery import Plugins
 from twostroke.errors import ContextLengthError, EngineError, RequestError, UnavailableError
 from twostroke.model import Model, TextEvent
 from twostroke.testing import make_echo_bundle
@@ -236,6 +237,12 @@ def test_a_model_without_a_template_completes_and_warns(
     assert model.complete("ab").text == "→ab"
     with pytest.raises(RequestError, match="no chat template"):
         model.complete(USER)
+
+
+def test_open_is_the_models_open(plugins: Plugins, echo_path: Path) -> None:
+    with twostroke.open(echo_path, backend="echo", plugins=plugins, max_rows=2) as model:
+        assert isinstance(model, Model)
+        assert model.complete("a").text == "→a"
 
 
 def test_the_public_names_are_there() -> None:
