@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -54,6 +55,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._life = threading.Lock()  # start and stop, one at a time
         self._is_stopped = False
+        self._has_failed = False  # the last step, by a fault of the engine itself
 
     def start(self) -> None:
         """Starts the step thread. Starting twice, or after a stop, does nothing."""
@@ -136,16 +138,23 @@ class Engine:
         """Waits for work and runs one step; False once stopped and empty.
 
         What the engine's thread calls. Simulations that want to decide when a step happens call
-        it themselves, on an engine that was not started.
+        it themselves, on an engine that was not started. A fault of the engine itself fails
+        everything in it; a second one in a row is raised.
         """
         try:
             step = self._intake.next_step()
-            if step is None:
-                return False
-            self._stepper.run(step)
-        except Exception as fault:  # a fault of the engine itself: end all that it may have hurt
+            if step is not None:
+                self._stepper.run(step)
+        except Exception as fault:
+            # A fault of the engine itself: end all that it may have hurt. Where the next step
+            # fails as well, going on would fail for ever.
+            if self._has_failed:
+                raise
+            self._has_failed = True
             self._stepper.fail_all(fault)
-        return True
+            return True
+        self._has_failed = False
+        return step is not None
 
     def _serve(self) -> None:
         try:
@@ -159,7 +168,8 @@ def check_prompt(request: Request, vocab_size: int) -> None:
     """Refuses what a graph would answer with garbage: Gather wraps negative ids silently.
 
     Raises:
-        RequestError: an empty prompt, or an id outside of [0, vocab_size).
+        RequestError: an empty prompt, an id outside of [0, vocab_size), or a bias that is no
+            finite number.
     """
     if not request.prompt_ids:
         raise RequestError("The prompt is empty. Give it at least one token.", param="prompt")
@@ -171,10 +181,15 @@ def check_prompt(request: Request, vocab_size: int) -> None:
             f"{vocab_size - 1}.",
             param="prompt",
         )
-    for token_id in request.sampling.logit_bias:
+    for token_id, bias in request.sampling.logit_bias.items():
         if not 0 <= token_id < vocab_size:
             raise RequestError(
                 f"logit_bias names the token id {token_id}; the vocabulary has ids from 0 to "
                 f"{vocab_size - 1}.",
+                param="logit_bias",
+            )
+        if not math.isfinite(bias):
+            raise RequestError(
+                f"logit_bias gives the token id {token_id} the bias {bias}; give a finite number.",
                 param="logit_bias",
             )

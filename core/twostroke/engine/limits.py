@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twostroke.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     """The bounds of one engine.
 
     `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means half of the
-    free memory.
+    free memory. Raises ConfigError with every value that is out of range.
     """
 
     max_rows: int = 8
@@ -18,6 +20,16 @@ class EngineLimits:
     prefill_chunk_tokens: int = 256
     context_tokens: int | None = None
     kv_budget_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        lowest = {"max_rows": 1, "max_queue": 0, "prefill_chunk_tokens": 1, "context_tokens": 2}
+        problems = [
+            f"{name} must be {low} or more, not {value}"
+            for name, low in lowest.items()
+            if (value := getattr(self, name)) is not None and value < low
+        ]
+        if problems:
+            raise ConfigError(problems)
 
 
 @dataclass(frozen=True, slots=True)

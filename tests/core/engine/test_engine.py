@@ -106,9 +106,10 @@ def test_timings_are_those_of_the_engines_stages(make_engine):
         ((5, -1), GREEDY, "token id -1"),
         ((5, 260), GREEDY, "token id 260; the vocabulary has ids from 0 to 259"),
         ((5,), SamplingParams(logit_bias={260: 1.0}), "logit_bias names the token id 260"),
+        ((5,), SamplingParams(logit_bias={5: float("inf")}), "the token id 5 the bias inf"),
     ],
 )
-def test_ids_outside_of_the_vocabulary_never_reach_the_graph(make_engine, ids, sampling, fault):
+def test_what_no_graph_or_sampler_could_use_is_refused(make_engine, ids, sampling, fault):
     echo = make_engine()
     with pytest.raises(RequestError, match=fault):
         echo.engine.submit(Request("a", ids, sampling), print, arrived_at=time.monotonic())

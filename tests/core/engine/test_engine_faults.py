@@ -111,16 +111,18 @@ def test_a_fault_of_the_engine_itself_ends_everything_and_new_requests_work(
     assert echo.answer("next", "three", GREEDY).text == "→three"
 
 
+@pytest.mark.parametrize("failing", ["run", "fail_all"])
 def test_where_even_that_fails_nobody_hangs_and_requests_are_refused(
-    make_engine, recorder, monkeypatch
+    make_engine, recorder, monkeypatch, failing
 ):
     echo = make_engine(started=False, limits=LIMITS)
     sinks = submit(echo, recorder, "one", "two")
-    monkeypatch.setattr(echo.engine._stepper, "run", lambda step: 1 / 0)
-    monkeypatch.setattr(echo.engine._stepper, "fail_all", lambda fault: 1 / 0)
+    monkeypatch.setattr(echo.engine._stepper, failing, lambda *args: 1 / 0)
+    monkeypatch.setattr(echo.engine._intake, "next_step", lambda: 1 / 0)
     echo.engine.start()
     echo.engine._thread.join(30)
-    assert ["engine has stopped" in fault_of(sink) for sink in sinks] == [True, True]
+    told = "ZeroDivisionError" if failing == "run" else "engine has stopped"
+    assert [told in fault_of(sink) for sink in sinks] == [True, True]
     with pytest.raises(UnavailableError):
         echo.answer("next", "three", GREEDY)
     echo.engine.stop()
