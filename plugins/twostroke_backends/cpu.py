@@ -109,6 +109,7 @@ class CpuBackend:
             NAME,
             "Reinstall onnxruntime; it lacks its own CPU provider.",
         )
+        prepacked.give_memory_back()
         return session
 
     def session_options(self, optimization: str | None = None) -> Any:
