@@ -122,8 +122,8 @@ class _Graph:
         """The whole graph of one stroke as a ModelProto."""
         m = self.model
         self.rope()
-        x = self.add("Gather", [self.weight("embedding", m.vocab_size, m.hidden_size), "input_ids"],
-                     "embedded")  # fmt: skip
+        embedding = self.weight("embedding", m.vocab_size, m.hidden_size)
+        x = self.add("Gather", [embedding, "input_ids"], "embedded")
         for number in range(m.num_layers):
             x = self.layer(number, x)
         if stroke is Stroke.PREFILL:
