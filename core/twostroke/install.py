@@ -10,8 +10,10 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from twostroke.errors import InstallError
 
@@ -23,7 +25,7 @@ _HOW_TO_INSTALL = (
     'or "twostroke[directml]" (Windows).'
 )
 _MODULE_FILE = "onnxruntime/__init__.py"
-_CANDIDATE = re.compile(r"(onnxruntime|ort)(-.*)?")
+_CANDIDATE = re.compile(r"(onnxruntime|ort)[-_.].*\.(dist|egg)-info", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +45,22 @@ def installed_runtimes(path: Sequence[str] | None = None) -> tuple[RuntimeDistri
     Packages beside it, such as onnxruntime-genai, bring another import package and do not count.
     """
     found = {}
-    distributions = (
-        importlib.metadata.distributions()
-        if path is None
-        else importlib.metadata.distributions(path=list(path))
-    )
-    for distribution in distributions:
-        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
-        if name in found or not _CANDIDATE.fullmatch(name):
-            continue
-        if any(file.as_posix() == _MODULE_FILE for file in distribution.files or ()):
-            found[name] = RuntimeDistribution(name, distribution.version)
+    for folder in sys.path if path is None else path:
+        for info in _metadata_folders(Path(folder or ".")):
+            distribution = importlib.metadata.Distribution.at(info)
+            name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+            brings = (file.as_posix() == _MODULE_FILE for file in distribution.files or ())
+            if name not in found and any(brings):
+                found[name] = RuntimeDistribution(name, distribution.version)
     return tuple(found[name] for name in sorted(found))
+
+
+def _metadata_folders(site: Path) -> Iterator[Path]:
+    """Those of ONNX Runtime's distributions, told by their names: reading all takes 0.1 s."""
+    try:
+        yield from (entry for entry in site.iterdir() if _CANDIDATE.fullmatch(entry.name))
+    except OSError:  # a zip file, or a folder that is not there
+        return
 
 
 def refuse_two_runtimes(runtimes: Sequence[RuntimeDistribution] | None = None) -> None:
