@@ -160,3 +160,10 @@ def test_stats_tell_the_load(make_engine, recorder):
     echo.engine.stop(drain_timeout_s=30)
     stats = echo.engine.stats()
     assert (stats.num_running, stats.num_waiting, stats.num_finished) == (0, 0, 3)
+
+
+def test_penalties_count_the_answers_own_tokens(make_engine):
+    echo = make_engine()
+    assert echo.answer("a", "aaaaaaaa", GREEDY).text == "→aaaaaaaa"
+    sampling = SamplingParams(temperature=0, frequency_penalty=2.0, max_tokens=9)
+    assert echo.answer("b", "aaaaaaaa", sampling).text.count("a") < 8
