@@ -38,6 +38,8 @@ class TwoGraphs:
     ) -> None:
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        # Two pools that spin would fight for the cores.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._sessions = {
             stroke: ort.InferenceSession(
                 str(folder / f"{stroke}.onnx"), options, providers=["CPUExecutionProvider"]

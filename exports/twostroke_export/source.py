@@ -6,7 +6,6 @@ heavy work begins.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +13,13 @@ from typing import Any
 
 from twostroke.bundle import MANIFEST_NAME
 from twostroke.errors import ExportError
+from twostroke.source import locate
 from twostroke_export.folder import check_folder
 from twostroke_export.gguf_file import check_gguf
 from twostroke_export.hub import download
 
-_PACKAGE = "package:"
-_HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(?:/[\w./-]+\.gguf)?(?:@[\w./-]+)?")
+# owner/name/file.gguf and owner/name@revision; a plain owner/name is `locate`'s to know.
+_HUB_FORM = re.compile(r"\w[\w.-]*/\w[\w.-]*(/\w[\w./-]*\.gguf(@[\w./-]+)?|@[\w./-]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +41,29 @@ def resolve(source: str) -> Source:
 
     Raises:
         ExportError: nothing is there, or it is no model that can be exported; one sentence.
+        InstallError: it lies in a Python package that is not installed.
     """
-    if source.startswith(_PACKAGE):
-        return _local(_inside_package(source), source)
-    path = Path(source).expanduser()
-    if path.exists():
-        return _local(path, source)
-    if path.suffix == ".gguf" and not _HUB_ID.fullmatch(source):
-        raise ExportError(f"{source} does not exist; name an existing .gguf file.")
-    if not _HUB_ID.fullmatch(source) or source.startswith((".", "/", "~")):
-        raise ExportError(
-            f"{source} does not exist; name a Hugging Face folder, a .gguf file, or a hub id "
-            f"like owner/name."
-        )
-    path, facts = download(source)
-    found = _local(path, source)
+    is_hub_form = _HUB_FORM.fullmatch(source) is not None and not Path(source).exists()
+    located = source if is_hub_form else locate(source)
+    if isinstance(located, Path):
+        return _local(located)
+    path, facts = download(located)
+    found = _local(path)
     name = facts["id"].rpartition("/")[2] if found.gguf_file is None else found.name
     return Source(found.folder, name, found.gguf_file, facts, found.gguf_metadata)
 
 
-def _local(path: Path, source: str) -> Source:
-    path = path.absolute()
+def _local(path: Path) -> Source:
     if path.is_dir():
         if (path / MANIFEST_NAME).is_file():
-            raise ExportError(f"{source} is a bundle already; serve it, or name its source model.")
+            raise ExportError(f"{path} is a bundle already; serve it, or name its source model.")
         gguf_files = sorted(path.glob("*.gguf"))
         if not (path / "config.json").is_file() and len(gguf_files) == 1:
             return _gguf(gguf_files[0])
         return Source(path, path.name, facts={"kind": "folder", **check_folder(path)})
     if path.suffix != ".gguf":
         raise ExportError(
-            f"{source} is neither a folder nor a .gguf file; name the model's folder instead."
+            f"{path} is neither a folder nor a .gguf file; name the model's folder instead."
         )
     return _gguf(path)
 
@@ -80,20 +72,3 @@ def _gguf(path: Path) -> Source:
     facts, metadata = check_gguf(path)
     facts = {"kind": "gguf", "file": path.name, **facts}
     return Source(path.parent, path.stem, path.name, facts, metadata)
-
-
-def _inside_package(source: str) -> Path:
-    package, _, inside = source.removeprefix(_PACKAGE).partition("/")
-    try:
-        spec = importlib.util.find_spec(package) if package.isidentifier() else None
-    except ImportError:
-        spec = None
-    if spec is None or not spec.submodule_search_locations:
-        raise ExportError(
-            f"{source} names the Python package {package!r}, which is not installed; install it "
-            f"with pip, or name the model's file."
-        )
-    for folder in spec.submodule_search_locations:
-        if inside and ".." not in Path(inside).parts and (Path(folder) / inside).exists():
-            return Path(folder) / inside
-    raise ExportError(f"The package {package!r} has no file {inside!r}; look at what it contains.")

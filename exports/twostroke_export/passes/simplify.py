@@ -16,7 +16,10 @@ def simplify(model: ir.Model) -> None:
     """Mutates the graph: constants folded, equal nodes merged, cancelling views removed."""
     common.InlinePass()(model)
     onnxscript.optimizer.fold_constants(
-        model, input_size_limit=_FOLD_LIMIT_BYTES, output_size_limit=_FOLD_LIMIT_BYTES
+        model,
+        input_size_limit=_FOLD_LIMIT_BYTES,
+        output_size_limit=_FOLD_LIMIT_BYTES,
+        should_fold=_should_fold,
     )
     ir.passes.Sequential(
         common.RemoveUnusedNodesPass(),
@@ -34,6 +37,13 @@ def simplify(model: ir.Model) -> None:
     )(model)
     drop_unused_position_ids(model.graph)
     name_free_dimensions(model.graph)
+
+
+def _should_fold(node: ir.Node) -> bool | None:
+    """False for transposed weights, which the folder would copy whatever the limit."""
+    source = node.inputs[0] if node.inputs else None
+    is_weight = source is not None and source.is_initializer()
+    return False if node.op_type == "Transpose" and is_weight else None
 
 
 def remove_cancelling_views(graph: ir.Graph) -> None:
