@@ -9,22 +9,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import platformdirs
-
 from twostroke.backends.choose import probe
 from twostroke.backends.discovery import PluginRecord, Plugins
 from twostroke.backends.protocol import BackendSpec, Device, ProbeResult
 from twostroke.errors import InstallError
 from twostroke.install import RuntimeDistribution, check_install, installed_runtimes
+from twostroke.source import cache_root
 
 _SHOWN_PACKAGES = ("numpy", "tokenizers", "aiohttp", "pluggy", "pydantic")
 _EXPORT_PACKAGES = ("torch", "transformers", "optimum", "onnx", "onnxscript")
-
-
-def cache_folder() -> Path:
-    """Where exported models and packed weights are kept: `TWOSTROKE_CACHE` or the user's cache."""
-    given = os.environ.get("TWOSTROKE_CACHE")
-    return Path(given) if given else Path(platformdirs.user_cache_dir("twostroke"))
 
 
 def format_plugins(plugins: Plugins) -> str:
@@ -48,7 +41,7 @@ def format_doctor(plugins: Plugins) -> tuple[str, bool]:
         ("onnxruntime", _runtime_lines(runtimes, fault)),
         ("backends", [line for spec, found in probes for line in _backend_lines(spec, found)]),
         ("plugins", format_plugins(plugins).splitlines()),
-        ("folders", [f"cache: {cache_folder()} ({_writable(cache_folder())})"]),
+        ("folders", [f"cache: {cache_root()} ({_writable(cache_root())})"]),
     ]
     is_healthy = fault is None and bool(usable)
     verdict = f"ready: `backend: auto` takes {usable[0]}" if is_healthy else "not ready: see above"

@@ -28,10 +28,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from twostroke.backends.ort import CPU_PROVIDER, onnxruntime
 from twostroke.bundle.manifest import MANIFEST_NAME
+from twostroke.source import cache_root
 from twostroke_backends import cpu_facts
 from twostroke_backends.external_data import SharedData
 
@@ -47,11 +46,9 @@ _checked: set[tuple[Path, int]] = set()  # entries whose bytes were checked by t
 MakeOptions = Callable[[], Any]
 
 
-def cache_root() -> Path:
-    """Where packed weights lie: `TWOSTROKE_CACHE`, or the user's cache folder."""
-    given = os.environ.get("TWOSTROKE_CACHE")
-    root = Path(given) if given else Path(platformdirs.user_cache_dir("twostroke"))
-    return root / "prepacked"
+def packed_root() -> Path:
+    """Where packed weights lie."""
+    return cache_root() / "prepacked"
 
 
 def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> Path | None:
@@ -66,7 +63,7 @@ def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> P
     root = graph.parent.absolute()
     try:
         host = _host(optimization)
-        entry = cache_root() / _key(root, host)
+        entry = packed_root() / _key(root, host)
         with _building:
             if not _is_whole(entry):
                 discard(entry)
@@ -77,7 +74,7 @@ def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> P
             "the packed weights of %s cannot be cached in %s (%s): both sessions keep their own "
             "copy in memory; set TWOSTROKE_CACHE to a folder with space",
             root,
-            cache_root(),
+            packed_root(),
             error,
         )
         return None

@@ -4,8 +4,9 @@ import pytest
 
 from twostroke.backends import BackendSpec, Device, ProbeResult
 from twostroke.backends.discovery import PluginRecord, Plugins, load_plugins
-from twostroke.doctor import cache_folder, format_doctor, format_plugins
+from twostroke.doctor import format_doctor, format_plugins
 from twostroke.install import RuntimeDistribution
+from twostroke.source import cache_root
 
 RECORDS = (
     PluginRecord("cpu", "twostroke", "1.0", "loaded", backends=("cpu",), exporters=("maker",)),
@@ -48,7 +49,7 @@ def test_the_report_of_a_machine_that_can_serve():
     assert "device 0: A CPU, 8.0 GiB, 20 GB/s, instruction sets: avx2" in report
     assert report.index("gpu:") < report.index("cpu:")  # as `auto` looks at them
     assert "failed  acme (acme-npu 2.0)" in report
-    assert str(cache_folder()) in report
+    assert str(cache_root()) in report
 
 
 def test_without_a_device_it_is_not_ready():
