@@ -51,7 +51,6 @@ class Penalties:
             if slot == self._ids.shape[0]:
                 self._grow()
             self._ids[slot] = token_id
-            self._counts[slot] = 0.0
         self._counts[slot] += 1.0
 
     def apply(self, logits: Logits) -> Logits:
