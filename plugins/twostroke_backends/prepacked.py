@@ -30,6 +30,7 @@ from typing import Any
 
 from twostroke.backends.ort import CPU_PROVIDER, onnxruntime
 from twostroke.bundle.manifest import MANIFEST_NAME
+from twostroke.file_lock import file_lock
 from twostroke.source import cache_root
 from twostroke_backends import cpu_facts
 from twostroke_backends.external_data import SharedData
@@ -66,8 +67,7 @@ def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> P
         entry = packed_root() / _key(root, host)
         with _building:
             if not _is_whole(entry):
-                discard(entry)
-                _build(entry, root, graphs, host, make_options)
+                _build_alone(entry, root, graphs, host, make_options)
         return entry / graph.name
     except Exception as error:  # a cache must not stop a start: no space, no right to write
         _log.warning(
@@ -106,6 +106,17 @@ def _key(root: Path, host: str) -> str:
     return hashlib.sha256(f"{manifest}\n{host}".encode()).hexdigest()[:32]
 
 
+def _build_alone(
+    entry: Path, root: Path, graphs: Sequence[str], host: str, make_options: MakeOptions
+) -> None:
+    """Builds an entry while no other process does; takes theirs where they were faster."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    with file_lock(entry.parent / "lock", lambda: None):
+        if not _is_whole(entry):
+            discard(entry)
+            _build(entry, root, graphs, host, make_options)
+
+
 def _build(
     entry: Path, root: Path, graphs: Sequence[str], host: str, make_options: MakeOptions
 ) -> None:
@@ -124,11 +135,7 @@ def _build(
         (folder / _FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         for path in folder.iterdir():
             _flush(path)
-        try:
-            folder.rename(entry)
-        except OSError:
-            if not _is_whole(entry):  # else another process was faster: its entry is as good
-                raise
+        folder.rename(entry)
     _drop_superseded(entry, root, host)
     _log.info("packed the weights of %s into %s", root, entry)
 
@@ -158,7 +165,6 @@ def give_memory_back() -> None:
 @contextmanager
 def _staging(entry: Path) -> Iterator[Path]:
     """A temporary folder beside the entry; whatever is left of it is removed."""
-    entry.parent.mkdir(parents=True, exist_ok=True)
     for leftover in entry.parent.glob(f".*{_PART}"):  # of a process that was killed
         if time.time() - leftover.stat().st_mtime > _ABANDONED_AFTER_S:
             discard(leftover)

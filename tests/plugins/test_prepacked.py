@@ -30,7 +30,7 @@ def open_both(bundle: Path) -> list[object]:
 
 def entries(cache: Path) -> list[Path]:
     folder = cache / "prepacked"
-    return sorted(folder.iterdir()) if folder.exists() else []
+    return sorted(path for path in folder.glob("*") if path.is_dir())
 
 
 def only_entry(cache: Path) -> Path:
@@ -228,7 +228,7 @@ print("opened")
 
 
 def test_processes_that_start_together_share_one_entry(bundle, cache):
-    """Each may build; one entry stays, whole."""
+    """One builds, the others wait and take its entry."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", _OPEN, str(bundle)],
