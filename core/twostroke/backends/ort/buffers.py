@@ -52,8 +52,10 @@ class HostBuffer:
 
     def write(self, values: Array) -> None:
         """Copies `values` (same shape and dtype) into the memory."""
-        check_like(self, values)
-        self.array[...] = values
+        array = self.array
+        if values.shape != array.shape or values.dtype != array.dtype:
+            check_like(self, values)  # slower, and says what differs
+        array[...] = values
 
     def read(self) -> Array:
         """The memory itself, as an array of the buffer's shape."""
