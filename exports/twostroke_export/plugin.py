@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
 from twostroke.backends import API_VERSION, hookimpl
 from twostroke.backends.hookspecs import ExporterSpec, ExportOptions, Progress
 from twostroke.errors import InstallError
+from twostroke.install import check_install
 
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
+_NEEDED = (
+    "torch",
+    "transformers",
+    "optimum",
+    "accelerate",
+    "huggingface_hub",
+    "safetensors",
+    "onnx",
+    "onnxscript",
+    "onnx_ir",
+    "gguf",
+)
 
 
 def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> Path:
     """Turns `options.source` into a bundle at `options.out`.
 
     Raises:
-        InstallError: a package of the `export` extra is missing.
+        InstallError: a package of the `export` extra is missing, or ONNX Runtime is.
         ExportError: the source cannot be read, traced, or does not agree with its export.
         BundleError: `options.out` exists or cannot be written.
     """
-    try:
-        from twostroke_export.pipeline import export as run
-    except ImportError as error:
+    check_install()
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
         raise InstallError(
-            f"Exporting needs the package {error.name!r}, which is not installed; "
+            f"Exporting needs the Python package {missing[0]!r}, which is not installed; "
             f'run: pip install "twostroke[export]"'
-        ) from error
+        )
+    from twostroke_export.pipeline import export as run
+
     return run(options, on_progress)
 
 

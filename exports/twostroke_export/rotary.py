@@ -31,10 +31,18 @@ class LayerRotary:
     is_interleaved: bool
     stride: int  # 1: the first half of the cosines holds each frequency; 2: every second does
 
-    def caches(self, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines of positions 0 … num_positions - 1, [num_positions, rotary_dim / 2]."""
+    def caches(self, num_positions: int, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of positions 0 … num_positions - 1, [num_rows, rotary_dim / 2].
+
+        The rows behind the last position repeat it. They only turn tokens that nobody reads, but
+        some families change every angle once they are asked for a position past their limit.
+        """
+        positions = torch.arange(num_rows).clamp(max=num_positions - 1)
         cos, sin = evaluate(self.call, num_positions)
-        return halved(cos[0], self.stride).clone(), halved(sin[0], self.stride).clone()
+        return (
+            halved(cos[0], self.stride)[positions],
+            halved(sin[0], self.stride)[positions],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from twostroke.life.memory import kv_capacity
 from twostroke_export.attention import KVState, caching
 from twostroke_export.observe import Observed
 from twostroke_export.rotary import LayerRotary, Rotation
@@ -25,6 +26,7 @@ class StrokeModule(torch.nn.Module):  # type: ignore[misc]  # torch is not follo
     def __init__(self, model: Any, observed: Observed, context_tokens: int) -> None:
         super().__init__()
         self.model = model
+        self.context_tokens = context_tokens
         layers = observed.rotary.layers if observed.rotary is not None else ()
         self.rotaries: list[LayerRotary | None] = [*layers] or [None] * len(observed.layers)
         self.cache_names: dict[int, tuple[str, str]] = {}
@@ -34,7 +36,9 @@ class StrokeModule(torch.nn.Module):  # type: ignore[misc]  # torch is not follo
                 continue
             names = (f"cos_cache_{len(self.cache_names)}", f"sin_cache_{len(self.cache_names)}")
             self.cache_names[id(rotary)] = names
-            for name, cache in zip(names, rotary.caches(context_tokens), strict=True):
+            # The engine writes one token past the context where a row must not decode.
+            caches = rotary.caches(context_tokens, kv_capacity(context_tokens))
+            for name, cache in zip(names, caches, strict=True):
                 self.register_buffer(name, cache.to(dtype))
 
     def _rotation(self, rotary: LayerRotary | None) -> Rotation | None:
@@ -59,6 +63,8 @@ class StrokeModule(torch.nn.Module):  # type: ignore[misc]  # torch is not follo
             total_sequence_length=total_sequence_length,
             rotations=[self._rotation(rotary) for rotary in self.rotaries],
         )
+        # Idle rows are fed positions one past the context; learned embeddings end with it.
+        position_ids = position_ids.clamp(max=self.context_tokens - 1)
         with caching(state), _last_rows(self.model, logit_index):
             output = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False)
         present = [side for layer in state.present for side in layer]

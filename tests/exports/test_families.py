@@ -38,14 +38,14 @@ class Exported:
     root: Path
     is_rotary_inside: bool
 
-    def graphs(self, num_rows: int = 1) -> TwoGraphs:
+    def graphs(self, num_rows: int = 1, capacity_tokens: int = 80) -> TwoGraphs:
         manifest = open_bundle(self.root).manifest
         return TwoGraphs(
             self.root,
             manifest.kv_layers,
             manifest.kv_dtype,
             num_rows=num_rows,
-            capacity_tokens=80,
+            capacity_tokens=capacity_tokens,
         )
 
     def source_logits(self, ids: list[int]) -> np.ndarray:
@@ -100,6 +100,14 @@ def test_ragged_rows(exported):
             assert close(mine, exported.source_logits(row)[-1])
             row.append(int(mine.argmax()))
         logits = graphs.decode([row[-1] for row in rows])
+
+
+def test_the_last_position_and_one_more(exported):
+    """The engine lets an idle row write behind its last token, even where its context is full."""
+    graphs, ids = exported.graphs(capacity_tokens=264), prompt(256)
+    graphs.prefill([ids[:255]])
+    assert close(graphs.decode(ids[255:])[0], exported.source_logits(ids)[-1])
+    assert np.isfinite(graphs.decode([0])).all()
 
 
 def test_graphs_keep_the_contract(exported):

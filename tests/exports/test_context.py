@@ -1,0 +1,54 @@
+"""How long a context an export gets."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import BloomConfig, GPT2Config, LlamaConfig, Phi3Config
+
+from twostroke.errors import ExportError
+from twostroke_export.context import context_limit, effective_context
+
+LLAMA = LlamaConfig(max_position_embeddings=512)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 512), (512, 512), (7, 7)])
+def test_the_smaller_of_asked_and_possible(asked, given):
+    assert effective_context("mine", LLAMA, asked) == given
+
+
+def test_more_than_possible_names_both_numbers():
+    with pytest.raises(ExportError, match="513 tokens was asked for, but mine is limited to 512"):
+        effective_context("mine", LLAMA, 513)
+
+
+@pytest.mark.parametrize("asked", [0, -5])
+def test_less_than_one_token(asked):
+    with pytest.raises(ExportError, match="too small"):
+        effective_context("mine", LLAMA, asked)
+
+
+def test_other_names_of_the_limit():
+    assert context_limit(GPT2Config(n_positions=333)) == 333
+
+
+def test_long_rope_keeps_to_its_original_length():
+    half = [1.0] * 48
+    config = Phi3Config(
+        max_position_embeddings=131072,
+        original_max_position_embeddings=4096,
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "short_factor": half,
+            "long_factor": half,
+            "original_max_position_embeddings": 4096,
+        },
+    )
+    assert context_limit(config) == 4096
+
+
+def test_no_limit_at_all():
+    config = BloomConfig()
+    assert context_limit(config) is None
+    assert effective_context("mine", config, 100_000) == 100_000
+    assert effective_context("mine", config, None) == 4096

@@ -1,0 +1,46 @@
+"""The exporter as a plugin: found, light, and clear about what is missing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import distribution
+
+import pytest
+
+from twostroke.backends import API_VERSION
+from twostroke.backends.discovery import load_plugins
+from twostroke.backends.hookspecs import ExportOptions
+from twostroke.errors import InstallError
+from twostroke_export import plugin
+from twostroke_export.passes.lower import PRECISIONS
+
+
+def test_is_found_through_its_entry_point():
+    spec = load_plugins().exporters["transformers"]
+    assert spec.api_version == API_VERSION
+    assert set(spec.precisions) == set(PRECISIONS)
+
+
+def test_is_light_to_import():
+    heavy = "{'torch', 'transformers', 'onnx', 'onnxscript', 'optimum', 'onnxruntime'}"
+    program = f"import sys, twostroke_export.plugin; print(sorted({heavy} & set(sys.modules)))"
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("package", ["torch", "gguf", "onnx_ir"])
+def test_a_missing_package_names_the_extra(tmp_path, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)  # what is not installed looks like this
+    with pytest.raises(InstallError, match=rf"'{package}'.*twostroke\[export\]"):
+        plugin.export(ExportOptions("anything", tmp_path / "out"), lambda _: None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_its_packages_are_those_of_the_extra():
+    lines = [line for line in distribution("twostroke").requires or [] if "export" in line]
+    wanted = {re.split(r"[<>=!~; ]", line)[0].replace("-", "_") for line in lines}
+    assert set(plugin._NEEDED) - {"safetensors"} == wanted  # transformers brings safetensors
