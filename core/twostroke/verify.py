@@ -74,7 +74,7 @@ def _answer(bundle: Bundle, check: SelfCheck | None) -> tuple[tuple[int, ...], s
 
 
 def _context(bundle: Bundle, prompt: tuple[int, ...], wanted: int) -> int:
-    return min(bundle.manifest.context_tokens, len(prompt) + wanted + 1)
+    return min(bundle.manifest.context_tokens, max(2, len(prompt) + wanted + 1))
 
 
 def _compare(bundle: Bundle, check: SelfCheck, answered: tuple[int, ...]) -> str:

@@ -7,19 +7,22 @@ from typing import Any
 from twostroke.errors import ExportError
 
 _FALLBACK_TOKENS = 4096  # where a config names no limit
+_LEAST_TOKENS = 2  # one to read and one to answer
 
 
 def effective_context(name: str, config: Any, asked_tokens: int | None) -> int:
     """The smaller of what was asked for and what the model was made for.
 
     Raises:
-        ExportError: more was asked for than the model's limit, or less than one token.
+        ExportError: more was asked for than the model's limit, or too few.
     """
     limit = context_limit(config)
     if asked_tokens is None:
         return limit if limit is not None else _FALLBACK_TOKENS
-    if asked_tokens < 1:
-        raise ExportError(f"A context of {asked_tokens} tokens is too small; ask for at least 1.")
+    if asked_tokens < _LEAST_TOKENS:
+        raise ExportError(
+            f"A context of {asked_tokens} tokens is too small; ask for at least {_LEAST_TOKENS}."
+        )
     if limit is not None and asked_tokens > limit:
         raise ExportError(
             f"A context of {asked_tokens} tokens was asked for, but {name} is limited to {limit}; "

@@ -21,8 +21,8 @@ def test_more_than_possible_names_both_numbers():
         effective_context("mine", LLAMA, 513)
 
 
-@pytest.mark.parametrize("asked", [0, -5])
-def test_less_than_one_token(asked):
+@pytest.mark.parametrize("asked", [1, 0, -5])
+def test_too_few_tokens(asked):
     with pytest.raises(ExportError, match="too small"):
         effective_context("mine", LLAMA, asked)
 

@@ -1,0 +1,99 @@
+"""`verify`: what was true at export is true here, or the bundle is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twostroke.bundle import MANIFEST_NAME, Manifest, open_bundle
+from twostroke.bundle.manifest import SelfCheck, Verification
+from twostroke.errors import BundleError
+from twostroke.testing.onnx_bundles import make_onnx_bundle
+from twostroke.verify import _answer, verify_bundle
+
+PROMPT = (5, 100, 42, 7, 199)
+NUM_TOKENS = 6
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOSTROKE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return make_onnx_bundle(tmp_path / "tiny")
+
+
+def check_of(greedy: tuple[int, ...], margin: float) -> SelfCheck:
+    return SelfCheck(
+        prompt_ids=PROMPT,
+        greedy_ids=greedy,
+        greedy_margins=(margin,) * len(greedy),
+        top_ids=(),
+        top_logits=(),
+    )
+
+
+def record(root: Path, **facts: object) -> None:
+    """Writes facts into the manifest, which is not hashed itself."""
+    path = root / MANIFEST_NAME
+    manifest = Manifest.model_validate_json(path.read_text())
+    path.write_text(manifest.model_copy(update=facts).model_dump_json())
+
+
+def answers(root: Path) -> tuple[int, ...]:
+    return _answer(open_bundle(root), check_of((0,) * NUM_TOKENS, 1.0))[0]
+
+
+def other(greedy: tuple[int, ...], position: int) -> tuple[int, ...]:
+    return (*greedy[:position], greedy[position] ^ 1, *greedy[position + 1 :])
+
+
+def test_the_answers_of_the_export(bundle):
+    greedy = answers(bundle)
+    assert len(greedy) == NUM_TOKENS
+    figures = Verification(
+        num_steps=7,
+        prefill_max_abs_diff=0.0,
+        decode_max_abs_diff=0.0,
+        num_argmax_equal=7,
+        mean_kl=0.004,
+    )
+    record(bundle, self_check=check_of(greedy, 1.0), verification=figures)
+    lines = verify_bundle(bundle)
+    assert lines[0].startswith("files: 4 with ")
+    assert "CPUExecutionProvider" in lines[1]
+    assert lines[2] == "answers: all 6 tokens as at export"
+    assert lines[3] == "at export: most likely token equal in 7 of 7 steps, mean KL 0.004 nats"
+
+
+def test_another_answer_is_refused(bundle):
+    record(bundle, self_check=check_of(other(answers(bundle), 3), 1.0))
+    with pytest.raises(BundleError, match=r"tiny answers otherwise.*token 4 of 6 differs"):
+        verify_bundle(bundle)
+
+
+def test_a_close_race_may_end_otherwise(bundle):
+    record(bundle, self_check=check_of(other(answers(bundle), 3), 1e-4))
+    assert any("3 of 6 tokens as at export, then a close race" in x for x in verify_bundle(bundle))
+
+
+def test_without_recorded_answers_files_and_graphs_are_checked(bundle):
+    lines = verify_bundle(bundle)
+    assert lines[-1] == "answers: the bundle records none to compare with"
+
+
+def test_a_changed_file_is_refused(bundle):
+    path = bundle / "weights.bin"
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=r"weights\.bin is not the file that was exported"):
+        verify_bundle(bundle)
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(BundleError, match="is not a folder"):
+        verify_bundle(tmp_path / "nothing")
