@@ -10,13 +10,12 @@ _FALLBACK_TOKENS = 4096  # where a config names no limit
 _LEAST_TOKENS = 2  # one to read and one to answer
 
 
-def effective_context(name: str, config: Any, asked_tokens: int | None) -> int:
-    """The smaller of what was asked for and what the model was made for.
+def effective_context(name: str, limit: int | None, asked_tokens: int | None) -> int:
+    """The smaller of what was asked for and the model's `limit`; all in tokens.
 
     Raises:
         ExportError: more was asked for than the model's limit, or too few.
     """
-    limit = context_limit(config)
     if asked_tokens is None:
         return limit if limit is not None else _FALLBACK_TOKENS
     if asked_tokens < _LEAST_TOKENS:

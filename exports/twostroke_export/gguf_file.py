@@ -8,6 +8,7 @@ from typing import Any
 from twostroke.bundle.open import hash_file
 from twostroke.errors import ExportError
 
+CONTEXT_LENGTH = "context_length"  # without the architecture that the file writes before it
 _WANTED = (
     "general.architecture",
     "general.name",
@@ -34,6 +35,8 @@ def check_gguf(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         reader = GGUFReader(path)
         metadata = {key: reader.fields[key].contents() for key in _WANTED if key in reader.fields}
+        length = reader.fields.get(f"{metadata.get('general.architecture')}.context_length")
+        metadata |= {CONTEXT_LENGTH: length.contents()} if length is not None else {}
         num_shards = (
             reader.fields["split.count"].contents() if "split.count" in reader.fields else 1
         )

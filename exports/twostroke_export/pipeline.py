@@ -16,7 +16,7 @@ from twostroke.bundle import seal, sealing
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export import assets
-from twostroke_export.context import effective_context
+from twostroke_export.context import context_limit, effective_context
 from twostroke_export.facts import describe
 from twostroke_export.load import Loaded, load
 from twostroke_export.observe import Observed, observe
@@ -115,9 +115,10 @@ def check_precisions(precisions: Iterable[str]) -> None:
 def _prepare(source: str, context_tokens: int | None, on_progress: OnProgress) -> Prepared:
     on_progress(Progress("load", 0.0))
     found = resolve(source)
+    effective_context(found.name, found.limit_tokens, context_tokens)  # refused before the load
     loading = _scaled(on_progress, 0.0, 0.2)
     loaded = load(found, lambda fraction: loading("load", fraction))
-    limit = effective_context(found.name, loaded.model.config, context_tokens)
+    limit = effective_context(found.name, context_limit(loaded.model.config), context_tokens)
     observed = observe(loaded.model)
     on_progress(Progress("measure the source", 0.2))
     reference = measure_reference(loaded, limit)

@@ -7,15 +7,16 @@ heavy work begins.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from twostroke.bundle import MANIFEST_NAME
 from twostroke.errors import ExportError
 from twostroke.source import locate
+from twostroke_export.context import context_limit
 from twostroke_export.folder import check_folder
-from twostroke_export.gguf_file import check_gguf
+from twostroke_export.gguf_file import CONTEXT_LENGTH, check_gguf
 from twostroke_export.hub import download
 
 # owner/name/file.gguf and owner/name@revision; a plain owner/name is `locate`'s to know.
@@ -26,7 +27,8 @@ _HUB_FORM = re.compile(r"\w[\w.-]*/\w[\w.-]*(/\w[\w./-]*\.gguf(@[\w./-]+)?|@[\w.
 class Source:
     """A model on this machine. `gguf_file` names the file inside `folder`, if it is one.
 
-    `facts` go into the manifest: kind, names, hashes; no path of this machine.
+    `facts` go into the manifest: kind, names, hashes; no path of this machine. `limit_tokens` is
+    the model's longest context, None where its files name none.
     """
 
     folder: Path
@@ -34,6 +36,7 @@ class Source:
     gguf_file: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     gguf_metadata: dict[str, Any] = field(default_factory=dict)
+    limit_tokens: int | None = None
 
 
 def resolve(source: str) -> Source:
@@ -50,7 +53,7 @@ def resolve(source: str) -> Source:
     path, facts = download(located)
     found = _local(path)
     name = facts["id"].rpartition("/")[2] if found.gguf_file is None else found.name
-    return Source(found.folder, name, found.gguf_file, facts, found.gguf_metadata)
+    return replace(found, name=name, facts=facts)
 
 
 def _local(path: Path) -> Source:
@@ -60,7 +63,8 @@ def _local(path: Path) -> Source:
         gguf_files = sorted(path.glob("*.gguf"))
         if not (path / "config.json").is_file() and len(gguf_files) == 1:
             return _gguf(gguf_files[0])
-        return Source(path, path.name, facts={"kind": "folder", **check_folder(path)})
+        facts = {"kind": "folder", **check_folder(path)}
+        return Source(path, path.name, facts=facts, limit_tokens=_limit_of(path))
     if path.suffix != ".gguf":
         raise ExportError(
             f"{path} is neither a folder nor a .gguf file; name the model's folder instead."
@@ -71,4 +75,15 @@ def _local(path: Path) -> Source:
 def _gguf(path: Path) -> Source:
     facts, metadata = check_gguf(path)
     facts = {"kind": "gguf", "file": path.name, **facts}
-    return Source(path.parent, path.stem, path.name, facts, metadata)
+    limit = metadata.get(CONTEXT_LENGTH)
+    return Source(path.parent, path.stem, path.name, facts, metadata, int(limit) if limit else None)
+
+
+def _limit_of(folder: Path) -> int | None:
+    from transformers import AutoConfig
+
+    try:
+        return context_limit(AutoConfig.from_pretrained(folder))
+    except Exception as error:  # its validators raise errors of several libraries
+        first_line = str(error).strip().splitlines()[0]
+        raise ExportError(f"{folder / 'config.json'} is not valid: {first_line[:200]}.") from error

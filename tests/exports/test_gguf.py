@@ -110,6 +110,7 @@ def test_a_folder_with_one_gguf_file_is_that_file(tiny_gguf):
     source = resolve(str(tiny_gguf.parent))
     assert source.gguf_file == "tiny.gguf"
     assert source.gguf_metadata["general.architecture"] == "llama"
+    assert source.limit_tokens == 128
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.9, 0.999])

@@ -37,6 +37,7 @@ def test_a_good_folder(folder):
     assert source.name == "model"
     assert source.gguf_file is None
     assert source.facts["num_shards"] == 1
+    assert source.limit_tokens == 256
 
 
 def test_a_missing_folder(tmp_path):
@@ -69,6 +70,11 @@ def test_a_file_of_another_kind(tmp_path):
 def test_a_damaged_config(folder, text):
     (folder / "config.json").write_text(text, errors="surrogateescape")
     assert "config.json" in refused(folder)
+
+
+def test_a_config_with_wrong_values(folder):
+    edit(folder / "config.json", hidden_size="large")
+    assert "config.json is not valid" in refused(folder)
 
 
 def test_an_unknown_architecture(folder):
