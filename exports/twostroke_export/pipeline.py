@@ -16,6 +16,8 @@ from twostroke.bundle import seal, sealing
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export import assets
+from twostroke_export.balance import balance
+from twostroke_export.calibration import calibration_ids
 from twostroke_export.context import context_limit, effective_context
 from twostroke_export.facts import describe
 from twostroke_export.load import Loaded, load
@@ -31,6 +33,7 @@ from twostroke_export.weights import WeightFile
 
 OnProgress = Callable[[Progress], None]
 Report = Callable[[str, float], None]  # a stage and its fraction, 0 to 1
+_ORDER = ("fp32", "int4", "int8", "fp16")
 _PREPARED = 0.25  # the share of the whole that loading and measuring take
 
 
@@ -91,8 +94,8 @@ def export_all(
         folders = {key: stack.enter_context(sealing(out)) for key, out in outs.items()}
         prepared = _prepare(source, context_tokens, on_progress)
         share = (1.0 - _PREPARED) / len(folders)
-        # fp16 comes last: it halves the model's own weights.
-        for number, precision in enumerate(sorted(folders, key=lambda key: key == "fp16")):
+        # int8 rescales the model's own weights and fp16 halves them, so they come last.
+        for number, precision in enumerate(sorted(folders, key=_ORDER.index)):
             report = _scaled(on_progress, _PREPARED + number * share, share)
             _finish(prepared, precision, folders[precision], name, report)
     on_progress(Progress("done", 1.0))
@@ -129,6 +132,10 @@ def _finish(
     prepared: Prepared, precision: str, folder: Path, name: str | None, report: Report
 ) -> None:
     """Fills the bundle's folder and seals it."""
+    if precision == "int8":
+        graphs = [prepared.graph(stroke) for stroke in Stroke]  # both read the same parameters
+        ids = calibration_ids(prepared.loaded, prepared.context_tokens)
+        balance(prepared.loaded.model, graphs[0].graph, ids)
     if precision == "fp16":
         halve(prepared.loaded.model)
         prepared.graphs.clear()

@@ -35,12 +35,21 @@ class Reference:
 
 def evaluation_text() -> str:
     """The plain English prose that every export is measured on."""
-    return resources.files("twostroke_export").joinpath("evaluation.txt").read_text("utf-8")
+    return _packaged("evaluation.txt")
+
+
+def encode_packaged(loaded: Loaded, name: str, context_tokens: int) -> list[int]:
+    """The ids of a packaged text, as many as are measured and fit the context."""
+    return _encode(loaded, _packaged(name), context_tokens)
+
+
+def _packaged(name: str) -> str:
+    return resources.files("twostroke_export").joinpath(name).read_text("utf-8")
 
 
 def measure_reference(loaded: Loaded, context_tokens: int) -> Reference:
     """Runs the source model over the evaluation text and greedily after its beginning."""
-    text_ids = _encode(loaded, context_tokens)
+    text_ids = encode_packaged(loaded, "evaluation.txt", context_tokens)
     prompt_ids = text_ids[: max(1, min(NUM_PROMPT_TOKENS, context_tokens - NUM_STEPS))]
     text_logits = _logits(loaded.model, text_ids)
     ids, greedy = list(prompt_ids), []
@@ -52,9 +61,9 @@ def measure_reference(loaded: Loaded, context_tokens: int) -> Reference:
     return Reference(prompt_ids, greedy, np.stack(rows), text_ids, text_logits)
 
 
-def _encode(loaded: Loaded, context_tokens: int) -> list[int]:
-    """The evaluation text's ids, as many as are measured and fit the context."""
-    ids = loaded.tokenizer.backend_tokenizer.encode(evaluation_text()).ids
+def _encode(loaded: Loaded, text: str, context_tokens: int) -> list[int]:
+    """The text's ids, as many as are measured and fit the context."""
+    ids = loaded.tokenizer.backend_tokenizer.encode(text).ids
     ids = [i for i in ids if i < loaded.vocab_size] or [0]
     wanted = min(NUM_TEXT_TOKENS, context_tokens)
     return (ids * (wanted // len(ids) + 1))[:wanted]
