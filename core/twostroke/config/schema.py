@@ -102,6 +102,17 @@ class KVConfig(_Section):
     dtype: Literal["auto", "float32", "float16"] = Field("auto", description="auto: the bundle's")
 
 
+class SamplingConfig(_Section):
+    """What a request gets where it says nothing; null: what the model recommends."""
+
+    temperature: float | None = Field(None, ge=0, le=100, description="0 is greedy")
+    top_k: int | None = Field(None, ge=0, description="0 is off")
+    top_p: float | None = Field(None, ge=0, le=1, description="1 is off")
+    min_p: float | None = Field(None, ge=0, le=1, description="0 is off")
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100, description="1 is off")
+    max_tokens: int | None = Field(None, ge=1, description="null: up to the end of the context")
+
+
 class ModelConfig(_Section):
     """One model: what it is, where it runs, how much it may hold."""
 
@@ -124,6 +135,7 @@ class ModelConfig(_Section):
         (), description="backends that may take over when `backend` cannot; none: fail and say why"
     )
     kv: KVConfig = KVConfig()
+    sampling: SamplingConfig = SamplingConfig()
 
 
 class SchedulerConfig(_Section):
@@ -143,7 +155,9 @@ class PluginsConfig(_Section):
 
 
 def _demo() -> tuple[ModelConfig, ...]:
-    return (ModelConfig(name="smollm2-135m-instruct", source=DEMO_SOURCE),)
+    # Greedy: the same answer for everybody who tries it, and the best this small a model gives.
+    sampling = SamplingConfig(temperature=0.0)
+    return (ModelConfig(name="smollm2-135m-instruct", source=DEMO_SOURCE, sampling=sampling),)
 
 
 class Config(_Section):

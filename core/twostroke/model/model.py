@@ -11,7 +11,7 @@ from typing import Any, Self, TypeGuard, cast
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
-from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
 from twostroke.engine.engine import Engine
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
@@ -36,13 +36,16 @@ class Model:
     Use it as a context manager, or `close` it.
     """
 
-    def __init__(self, name: str, loaded: Loaded) -> None:
+    def __init__(self, name: str, loaded: Loaded, sampling: SamplingConfig | None = None) -> None:
         """Takes over a running engine; `open` and `from_config` are the usual ways here."""
         self.name = name
         self.bundle = loaded.bundle
         self.tokenizer = loaded.tokenizer
         self.template = loaded.template
         self._opened = loaded.opened
+        recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
+        configured = (sampling or SamplingConfig()).model_dump(exclude_none=True)
+        self._sampling_defaults: Mapping[str, Any] = {**recommended, **configured}
 
     @classmethod
     def open(
@@ -91,7 +94,8 @@ class Model:
             TwostrokeError: as `open`.
         """
         plugins = load_plugins() if plugins is None else plugins
-        return cls(model.name, load(model, scheduler or SchedulerConfig(), plugins, progress))
+        loaded = load(model, scheduler or SchedulerConfig(), plugins, progress)
+        return cls(model.name, loaded, model.sampling)
 
     @property
     def engine(self) -> Engine:
@@ -140,7 +144,9 @@ class Model:
         return encode_prompt(self.tokenizer, cast(Sequence[TokenId], prompt))
 
     def sampling(self, **given: Any) -> SamplingParams:
-        """The given values over what the model recommends; None means the model's.
+        """The given values over the configured ones over what the model recommends.
+
+        None counts as not given.
 
         Names are those of `SamplingParams`; `stop` may be one string.
 
@@ -149,7 +155,7 @@ class Model:
         """
         return build_sampling(
             given,
-            defaults=self.bundle.manifest.generation,
+            defaults=self._sampling_defaults,
             vocab_size=self.tokenizer.vocab_size,
             context_tokens=self.context_tokens,
             control_ids=self.tokenizer.control.ids,

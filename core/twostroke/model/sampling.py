@@ -1,4 +1,4 @@
-"""A request's sampling values, checked and laid over what the model recommends."""
+"""A request's sampling values, checked and laid over the operator's and the model's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any
 
-from twostroke.bundle.manifest import GenerationDefaults
 from twostroke.errors import RequestError
 from twostroke.types import SamplingParams, TokenId
 
@@ -26,7 +25,7 @@ NAMES = tuple(item.name for item in dataclasses.fields(SamplingParams))
 def build_sampling(
     given: Mapping[str, Any],
     *,
-    defaults: GenerationDefaults,
+    defaults: Mapping[str, Any],
     vocab_size: int,
     context_tokens: int,
     control_ids: Mapping[str, TokenId] = MappingProxyType({}),
@@ -49,13 +48,14 @@ def build_sampling(
         "stop_ids": partial(_ids, vocab_size=vocab_size),
         "ignore_eos": _flag,
     }
-    values = defaults.model_dump(exclude_none=True)
-    for name, value in given.items():
+    for name in given:
         if name not in NAMES:
             raise _unknown(name)
-        if value is not None:
-            check: _Check = checks.get(name) or _number
-            values[name] = check(name, value)
+    spoken = {name: value for name, value in given.items() if value is not None}
+    values: dict[str, Any] = {}
+    for name, value in {**defaults, **spoken}.items():
+        check: _Check = checks.get(name) or _number
+        values[name] = check(name, value)
     written_out = {control_ids[stop] for stop in values.get("stop", ()) if stop in control_ids}
     if written_out:
         values["stop_ids"] = values.get("stop_ids", frozenset()) | written_out

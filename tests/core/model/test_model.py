@@ -250,3 +250,14 @@ def test_the_public_names_are_there() -> None:
         assert getattr(twostroke, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = twostroke.Nothing
+
+
+def test_configured_sampling_goes_before_the_models_and_behind_the_requests(
+    open_model: OpenModel,
+) -> None:
+    model = open_model(sampling={"top_p": 0.5, "max_tokens": 10**6})
+    assert model.bundle.manifest.generation.temperature == 0.0
+    silent, spoken = model.sampling(), model.sampling(top_p=0.9, max_tokens=None)
+    assert (silent.temperature, silent.top_p) == (0.0, 0.5)
+    assert silent.max_tokens == model.context_tokens
+    assert (spoken.top_p, spoken.max_tokens) == (0.9, model.context_tokens)

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twostroke.bundle.manifest import GenerationDefaults
 from twostroke.errors import RequestError
 from twostroke.model.sampling import build_sampling
 from twostroke.types import SamplingParams
 
-DEFAULTS = GenerationDefaults(temperature=0.2, top_p=0.9)
+DEFAULTS = {"temperature": 0.2, "top_p": 0.9}
 
 
 def build(**given: Any) -> SamplingParams:
