@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,9 @@ _NEEDED = (
     "gguf",
 )
 
+# Tracing swaps functions inside transformers' modules, which are shared by all threads.
+_one_at_a_time = threading.Lock()
+
 
 def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> Path:
     """Turns `options.source` into a bundle at `options.out`.
@@ -43,7 +47,8 @@ def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> P
         )
     from twostroke_export.pipeline import export as run
 
-    return run(options, on_progress)
+    with _one_at_a_time:
+        return run(options, on_progress)
 
 
 @hookimpl

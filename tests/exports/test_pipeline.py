@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -46,7 +49,8 @@ def test_makes_every_precision_from_one_trace(tiny_llama, tmp_path, monkeypatch)
 
 
 def test_tells_its_versions_and_its_source(tiny_llama, tmp_path):
-    out = export(ExportOptions(str(tiny_llama), tmp_path / "out", "fp32", name="mine"), print)
+    options = ExportOptions(str(tiny_llama), tmp_path / "out", "fp32", name="mine")
+    out = export(options, lambda _: None)
     manifest = open_bundle(out).manifest
     assert manifest.name == "mine"
     assert {"torch", "transformers", "optimum", "twostroke"} <= set(manifest.exporter)
@@ -64,6 +68,17 @@ def test_tells_its_versions_and_its_source(tiny_llama, tmp_path):
     assert [layer.model_dump() for layer in manifest.kv_layers] == [
         {"num_kv_heads": 2, "head_dim": 16}
     ] * 2
+
+
+def test_prints_nothing(tiny_llama, tmp_path):
+    """Seen from outside: inside, pytest listens to every logger itself."""
+    program = (
+        "import sys; from pathlib import Path; from twostroke_export.pipeline import export_all; "
+        "export_all(sys.argv[1], {'int8': Path(sys.argv[2])})"
+    )
+    command = [sys.executable, "-c", program, str(tiny_llama), str(tmp_path / "out")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
 
 
 def test_an_existing_folder_is_refused_before_any_work(tiny_llama, tmp_path, monkeypatch):
