@@ -23,6 +23,7 @@ _THREAD_FROM_BYTES = 64 * 1024  # above it parsing would be felt by running stre
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _UTF8_NAMES = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
+_ENCODINGS = frozenset({"", "identity", "gzip", "deflate", "br", "zstd"})  # aiohttp undoes them
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
@@ -31,12 +32,21 @@ async def read_json(request: web.Request) -> dict[str, Any]:
 
     Raises:
         RequestError: 400 for what is not a JSON object in UTF-8, 408 for a body that does not
-            arrive, 413 for one that is too large, 415 for multipart.
+            arrive, 413 for one that is too large, 415 for multipart
+            and for an unknown Content-Encoding.
     """
     if request.content_type.startswith("multipart/"):
         raise RequestError(
             f"The body must be JSON, not {request.content_type}; send it with "
             "Content-Type: application/json.",
+            status=415,
+            code="unsupported_media_type",
+        )
+    encoding = request.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        raise RequestError(
+            f"The Content-Encoding {encoding[:40]!r} is not supported; send the body as it is, or "
+            "as gzip or deflate.",
             status=415,
             code="unsupported_media_type",
         )

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import ContentEncodingError, LineTooLong
 
 from twostroke.errors import EngineError, RequestError
+from twostroke.server.middleware import http_error_reply
 from twostroke.server.replies import error_reply
 
 logger = logging.getLogger("twostroke.server")
@@ -45,16 +48,33 @@ class _Connection(web.RequestHandler):
         else:
             name = type(exc).__name__ if exc else "unreadable"
             logger.info("refused a malformed HTTP request from %s (%s)", request.remote, name)
-            reply = error_reply(
-                RequestError(
-                    f"This is not a well-formed HTTP request ({name}); its request line and each "
-                    "header may have 8190 bytes.",
-                    status=status,
-                    code="malformed_request",
-                )
-            )
+            reply = error_reply(_refusal(exc, name, status))
         reply.force_close()
         return reply
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """A body that broke while the rest of it was thrown away is no fault of ours."""
+        if isinstance(kw.get("exc_info"), web.RequestPayloadError):
+            logger.info("closed a connection: the rest of its body could not be read")
+        else:
+            super().log_exception(*args, **kw)
+
+
+def _refusal(fault: BaseException | None, name: str, status: int) -> RequestError:
+    if isinstance(fault, ContentEncodingError):
+        return RequestError(
+            "The body's Content-Encoding is not supported here; send it as it is, or as gzip or "
+            "deflate.",
+            status=415,
+            code="unsupported_media_type",
+        )
+    limit = "; its request line and each header may have 8190 bytes"
+    return RequestError(
+        f"This is not a well-formed HTTP request ({name})"
+        f"{limit if isinstance(fault, LineTooLong) else ''}.",
+        status=status,
+        code="malformed_request",
+    )
 
 
 class HttpServer(web.Server):
@@ -73,8 +93,15 @@ class HttpServer(web.Server):
 
 def serve_app(server: web.Server) -> HttpServer:
     """The server of a set-up application, with our connections instead of aiohttp's."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await server.request_handler(request)
+        except web.HTTPException as error:  # raised before the middleware: a wrong Expect
+            return http_error_reply(request, error)
+
     return HttpServer(
-        server.request_handler,
+        answer,
         request_factory=server.request_factory,
         handler_cancellation=True,
     )

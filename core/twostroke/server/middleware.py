@@ -71,7 +71,7 @@ async def _with_json_errors(
             logger.warning("%s: %s", request[REQUEST_ID], error)
         return error_reply(error)
     except web.HTTPException as error:
-        return _http_error_reply(request, error)
+        return http_error_reply(request, error)
     except ConnectionError:
         raise
     except Exception:
@@ -84,13 +84,14 @@ async def _with_json_errors(
         )
 
 
-def _http_error_reply(request: web.Request, error: web.HTTPException) -> web.Response:
-    """aiohttp's own refusals: unknown routes and methods, mostly."""
+def http_error_reply(request: web.BaseRequest, error: web.HTTPException) -> web.Response:
+    """aiohttp's own refusals as the error object: unknown routes and methods, mostly."""
     allow = error.headers.get("Allow")
     messages = {
         404: f"There is no {request.path[:80]!r} here; see /v1/models, /v1/chat/completions, "
         "/v1/completions, /generate and /health.",
         405: f"{request.method} is not a method of {request.path[:80]!r}; use {allow}.",
+        417: "This Expect header is not understood; only 100-continue is. Leave it out.",
     }
     phrase = HTTPStatus(error.status).phrase
     reply = error_reply(

@@ -99,6 +99,8 @@ async def _send(request: web.Request, response: web.StreamResponse, frame: bytes
     if not response.prepared:
         if request.version >= HttpVersion11:
             response.enable_chunked_encoding()
+        else:
+            response.force_close()  # only the connection's end says where the answer ends
         await response.prepare(request)
     if frame:
         await _within(WRITE_TIMEOUT_S, response.write(frame))

@@ -43,6 +43,21 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
     "continue_final_message": (False,),
     "add_generation_prompt": (True,),
     "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "documents": ([],),
+    "add_special_tokens": (),
+    "truncate_prompt_tokens": (),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "include_stop_str_in_output": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "length_penalty": (1, 1.0),
+    "early_stopping": (False,),
+    "max_new_tokens": (),
+    "n_predict": (-1,),
+    "repeat_penalty": (1, 1.0),
+    "typical_p": (1, 1.0),
+    "mirostat": (0,),
 }
 
 

@@ -206,6 +206,27 @@ def test_a_broken_encoding_is_a_400(live, path):
     assert reply.error()["code"] in ("invalid_request", "malformed_request")
 
 
+@EVERY_SURFACE
+@pytest.mark.parametrize("encoding", ["snappy", "gzip, gzip"])
+def test_an_unknown_encoding_is_a_415(live, path, encoding):
+    reply = live.post(path, SURFACES[path], Content_Encoding=encoding)
+    assert reply.status == 415
+    assert encoding in reply.error()["message"]
+
+
+def test_a_body_that_breaks_leaves_no_traceback_in_the_log(live, caplog):
+    assert live.post("/generate", b"this is not gzip", Content_Encoding="gzip").status == 400
+    assert live.get("/health").status == 200
+    assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("path", [*SURFACES, "/nowhere"])
+def test_an_unknown_expectation_gets_the_error_object(live, path):
+    reply = live.post(path, {"prompt": "hi"}, Expect="miracles")
+    assert reply.status == 417
+    assert "100-continue" in reply.error()["message"]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -143,6 +143,12 @@ def test_other_prompts_are_refused(body, expected):
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("chat_template", "{{ 1 }}"),
+        ("chat_template_kwargs", {"enable_thinking": False}),
+        ("truncate_prompt_tokens", 100),
+        ("skip_special_tokens", False),
+        ("include_stop_str_in_output", True),
+        ("max_new_tokens", 5),
+        ("repeat_penalty", 1.3),
     ],
 )
 def test_a_field_that_would_change_the_answer_is_refused_by_name(field, value):
@@ -156,6 +162,7 @@ def test_a_field_that_would_change_the_answer_is_refused_by_name(field, value):
     [
         {"n": 1, "best_of": 1, "echo": False, "logprobs": False, "suffix": None},
         {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}},
+        {"skip_special_tokens": True, "repeat_penalty": 1.0, "length_penalty": 1, "n_predict": -1},
         {"user": "me", "store": True, "metadata": {}, "reasoning_effort": "low", "logprobs": None},
     ],
 )

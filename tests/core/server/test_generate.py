@@ -126,6 +126,13 @@ def test_http_1_0_gets_the_text_without_chunks(live):
         assert stream.rest() == "→abc".encode()
 
 
+def test_http_1_0_is_closed_after_a_stream_whatever_it_asks_for(live):
+    body = {"prompt": "abc"}
+    with live.connect("/generate", body, version="1.0", Connection="keep-alive") as stream:
+        assert b"keep-alive" not in stream.head().lower()
+        assert stream.rest() == "→abc".encode(), "without an end of the connection this waits"
+
+
 def test_zero_tokens_are_an_empty_answer(live):
     reply = live.post("/generate", {"prompt": "abc", "max_tokens": 0})
     assert (reply.status, reply.body) == (200, b"")
