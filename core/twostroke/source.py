@@ -20,7 +20,7 @@ import platformdirs
 
 from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import ExporterSpec, ExportOptions, Progress
-from twostroke.bundle import MANIFEST_NAME, Bundle, is_bundle, open_bundle
+from twostroke.bundle import MANIFEST_NAME, Bundle, is_bundle, open_bundle, sweep
 from twostroke.errors import BundleError, ExportError, InstallError
 from twostroke.file_lock import file_lock
 
@@ -189,7 +189,10 @@ def _export_once(spec: ExporterSpec, options: ExportOptions, progress: Report) -
                 f"The cache {out.parent} cannot be written: {error.strerror or error}. Set "
                 f"TWOSTROKE_CACHE to a folder that can."
             ) from error
-        return out if is_bundle(out) else spec.export(options, progress)
+        if is_bundle(out):
+            return out
+        sweep(out)
+        return spec.export(options, progress)
 
 
 def _ignore(progress: Progress) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -185,6 +186,17 @@ def test_a_failed_export_leaves_nothing_and_may_be_tried_again(gguf: Path, cache
         resolve(gguf, exporter.plugins, progress=stop)
     assert not [path for path in (cache / "bundles").iterdir() if path.is_dir()]
     assert is_bundle(resolve(gguf, exporter.plugins))
+
+
+def test_what_a_killed_export_left_goes_with_the_next(gguf: Path, cache: Path) -> None:
+    exporter = FakeExporter()
+    out = resolve(gguf, exporter.plugins)
+    shutil.rmtree(out)
+    left = out.with_name(f".{out.name}.abcd1234.part")
+    left.mkdir()
+    (left / "half").write_bytes(b"x")
+    assert resolve(gguf, exporter.plugins) == out
+    assert sorted(path.name for path in out.parent.iterdir()) == [f".{out.name}.lock", out.name]
 
 
 def test_a_cache_that_cannot_be_written(

@@ -2,6 +2,15 @@
 
 from twostroke.bundle.manifest import MANIFEST_NAME, Manifest
 from twostroke.bundle.open import Bundle, is_bundle, open_bundle
-from twostroke.bundle.write import seal, sealing
+from twostroke.bundle.write import seal, sealing, sweep
 
-__all__ = ["MANIFEST_NAME", "Bundle", "Manifest", "is_bundle", "open_bundle", "seal", "sealing"]
+__all__ = [
+    "MANIFEST_NAME",
+    "Bundle",
+    "Manifest",
+    "is_bundle",
+    "open_bundle",
+    "seal",
+    "sealing",
+    "sweep",
+]

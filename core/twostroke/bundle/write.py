@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import tempfile
@@ -12,6 +13,9 @@ from pathlib import Path
 from twostroke.bundle.manifest import MANIFEST_NAME, FileFact, Manifest
 from twostroke.bundle.open import hash_file
 from twostroke.errors import BundleError
+
+_PART = ".part"  # ends the names of folders that are being written
+_RANDOM = "?" * 8  # what tempfile puts into a name
 
 
 @contextmanager
@@ -28,7 +32,7 @@ def sealing(out: Path) -> Iterator[Path]:
         raise BundleError(f"{out} exists already; name another folder or remove it first.")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=_PART, dir=out.parent))
     except OSError as error:
         raise BundleError(f"{out.parent} cannot be written: {error.strerror}.") from error
     try:
@@ -39,6 +43,15 @@ def sealing(out: Path) -> Iterator[Path]:
         _publish(folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(out: Path) -> None:
+    """Removes what killed processes left of bundles that were to become `out`.
+
+    Whoever calls it makes sure that no other process is writing that bundle now.
+    """
+    for leftover in out.parent.glob(f".{glob.escape(out.name)}.{_RANDOM}{_PART}"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def seal(folder: Path, manifest: Manifest) -> Manifest:

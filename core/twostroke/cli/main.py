@@ -7,15 +7,18 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from twostroke.cli import chat, config, doctor, export, generate, plugins, serve, verify
+from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (serve, export, verify, generate, chat, plugins, doctor, config)
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE
+_KILLED = 128  # plus the signal's number, as shells report it
 UNEXPECTED = 70  # EX_SOFTWARE of sysexits.h
 
 
@@ -23,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code; never raises but SystemExit from argparse.
 
     0: it worked; 2: an error on purpose, told in a sentence; 70: a fault of twostroke itself;
-    130: Ctrl-C; 141: whoever read the output has gone. Stack traces are shown only with `--debug`
-    or TWOSTROKE_DEBUG=1.
+    130: Ctrl-C; 141: whoever read the output has gone; 143: SIGTERM (which `serve` answers itself,
+    see there). Stack traces are shown only with `--debug` or TWOSTROKE_DEBUG=1.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -32,11 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = build_parser().parse_args(argv)
     debug = arguments.debug or os.environ.get("TWOSTROKE_DEBUG", "") not in ("", "0")
     try:
-        code = int(arguments.run(arguments))
+        with terminable():
+            code = int(arguments.run(arguments))
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("\ntwostroke: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Terminated as ended:
+        with suppress(OSError):  # the terminal may be gone
+            print("\ntwostroke: terminated", file=sys.stderr)
+        return _KILLED + ended.number
     except BrokenPipeError:
         # Python flushes stdout once more at exit, which would complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -16,6 +16,7 @@ Subparsers = Any  # argparse keeps the type of what add_subparsers returns to it
 
 DEFAULT_FILE = Path("config.yaml")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+OWN_LOGGERS = ("twostroke", "twostroke_backends", "twostroke_export")
 
 
 def add_parser(
@@ -83,13 +84,18 @@ def add_log_flag(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def start_logging(level: str, *, timestamps: bool = False) -> None:
-    """Sends log records to stderr: a server's with the time, a command's like its errors."""
+    """Sends log records to stderr: a server's with the time, a command's like its errors.
+
+    `level` is that of twostroke's own loggers; other libraries are heard from `warning` up.
+    """
     stamped = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(
         stream=sys.stderr,
-        level=level.upper(),
+        level="ERROR" if level == "error" else "WARNING",
         format=stamped if timestamps else "twostroke: %(levelname)s: %(message)s",
     )
+    for logger in OWN_LOGGERS:
+        logging.getLogger(logger).setLevel(level.upper())
     for number, name in ((logging.WARNING, "warning"), (logging.INFO, "info")):
         if not timestamps:
             logging.addLevelName(number, name)

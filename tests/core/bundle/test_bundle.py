@@ -1,9 +1,11 @@
 import json
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
-from twostroke.bundle import MANIFEST_NAME, Manifest, is_bundle, open_bundle, seal, sealing
+from twostroke.bundle import MANIFEST_NAME, Manifest, is_bundle, open_bundle, seal, sealing, sweep
 from twostroke.bundle.manifest import Architecture, KVLayer, Quantisation
 from twostroke.errors import BundleError
 from twostroke.types import Stroke
@@ -67,6 +69,16 @@ def test_a_failed_export_leaves_nothing(tmp_path, fault):
         (folder / "half").write_bytes(b"x")
         raise fault
     assert os.listdir(tmp_path) == []
+
+
+def test_what_a_killed_export_left_is_swept(tmp_path):
+    mine = tempfile.mkdtemp(prefix=".out[1].", suffix=".part", dir=tmp_path)
+    (Path(mine) / "half").write_bytes(b"x")
+    others = [".out[1].longer-name.12345678.part", ".other.12345678.part", ".out[1].lock", "out[1]"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    sweep(tmp_path / "out[1]")
+    assert sorted(os.listdir(tmp_path)) == sorted(others)
 
 
 def test_a_bundle_without_manifest_is_not_published(tmp_path):
