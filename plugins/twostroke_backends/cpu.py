@@ -100,9 +100,15 @@ class CpuBackend:
             PlacementError: nodes landed on another provider.
             BundleError: the graph cannot be loaded.
         """
-        session = self._from_cache(graph)
+        not_packed = None
+        try:
+            session = self._from_cache(graph)
+        except prepacked.NotPackedError as error:
+            session, not_packed = None, error
         if session is None:
             session = load_session(graph, CPU_PROVIDER, {}, self.session_options())
+        if not_packed is not None:  # told only now: a graph that cannot be loaded says more
+            _log.warning("%s", not_packed)
         prove_placement(
             session.placement,
             graph.name,
@@ -134,6 +140,7 @@ class CpuBackend:
         """Nothing to free: memory goes with the last buffer and session."""
 
     def _from_cache(self, graph: Path) -> OrtSession | None:
+        """The session of the packed graph; None where there is none to be had."""
         if not self.options["share_weights"]:
             return None
         packed = prepacked.packed_graph(graph, self.options["optimization"], self.session_options)

@@ -47,6 +47,10 @@ _checked: set[tuple[Path, int]] = set()  # entries whose bytes were checked by t
 MakeOptions = Callable[[], Any]
 
 
+class NotPackedError(Exception):
+    """There are no packed weights of a bundle; says why and what it costs."""
+
+
 def packed_root() -> Path:
     """Where packed weights lie."""
     return cache_root() / "prepacked"
@@ -55,8 +59,10 @@ def packed_root() -> Path:
 def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> Path | None:
     """The packed twin of a bundle's graph, built now where it is not there yet.
 
-    `make_options` answers fresh SessionOptions. None where the graph belongs to no bundle, or
-    where the cache cannot be written: a warning says so, and the caller loads the graph itself.
+    `make_options` answers fresh SessionOptions. None where the graph belongs to no bundle.
+
+    Raises:
+        NotPackedError: the cache cannot be written, or the runtime cannot load the bundle's graphs.
     """
     graphs = _graphs_of_bundle(graph)
     if graph.name not in graphs:
@@ -70,14 +76,10 @@ def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> P
                 _build_alone(entry, root, graphs, host, make_options)
         return entry / graph.name
     except Exception as error:  # a cache must not stop a start: no space, no right to write
-        _log.warning(
-            "the packed weights of %s cannot be cached in %s (%s): both sessions keep their own "
-            "copy in memory; set TWOSTROKE_CACHE to a folder with space",
-            root,
-            packed_root(),
-            error,
-        )
-        return None
+        raise NotPackedError(
+            f"the packed weights of {root} cannot be cached in {packed_root()} ({error}): both "
+            "sessions keep their own copy in memory; set TWOSTROKE_CACHE to a folder with space"
+        ) from error
 
 
 def discard(entry: Path) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from twostroke.backends import Device
+from twostroke.errors import BundleError
 from twostroke.types import Stroke
 from twostroke_backends import prepacked
 from twostroke_backends.cpu import CpuBackend
@@ -152,6 +153,16 @@ def test_a_cache_that_cannot_be_written_is_a_warning(bundle, tmp_path, monkeypat
     assert "set TWOSTROKE_CACHE" in caplog.text
 
 
+def test_of_a_graph_that_cannot_be_loaded_only_that_is_told(bundle, cache, tmp_path, caplog):
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle, copy)
+    (copy / "prefill.onnx").write_bytes(b"this is no graph")
+    with caplog.at_level(logging.WARNING), pytest.raises(BundleError, match="prefill"):
+        open_both(copy)
+    assert not caplog.records
+    assert not entries(cache)
+
+
 def test_an_entry_that_cannot_be_loaded_gives_way_to_the_bundle(bundle, cache, caplog):
     open_both(bundle)
     entry = only_entry(cache)
@@ -216,6 +227,7 @@ _OPEN = """
 import sys
 from pathlib import Path
 from twostroke.backends import Device
+from twostroke.errors import BundleError
 from twostroke.types import Stroke
 from twostroke_backends.cpu import CpuBackend
 
