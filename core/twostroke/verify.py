@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import Bundle, open_bundle
 from twostroke.bundle.manifest import SelfCheck
-from twostroke.engine import EngineLimits, SyncEvents, build_engine
+from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
 from twostroke.errors import BundleError
 from twostroke.types import FailedEvent, Request, SamplingParams, Stroke, TokenEvent
 
@@ -33,11 +34,12 @@ def verify_bundle(path: Path) -> list[str]:
         f"files: {len(manifest.files)} with {bundle.num_bytes:,} bytes, each with its SHA-256",
     ]
     check = manifest.self_check
-    answered, placement = _answer(bundle, check)
-    lines.append(f"graphs: prefill and decode keep the contract; {placement}")
-    if check is None:
-        return [*lines, "answers: the bundle records none to compare with"]
-    lines.append(_compare(bundle, check, answered))
+    with _running(bundle, check) as engine:
+        where = engine.placements[Stroke.DECODE].sentence()
+        lines.append(f"graphs: prefill and decode keep the contract; {where}")
+        if check is None:
+            return [*lines, "answers: the bundle records none to compare with"]
+        lines.append(_compare(bundle, check, engine))
     figures = manifest.verification
     if figures is not None and figures.mean_kl is not None:
         lines.append(
@@ -47,50 +49,71 @@ def verify_bundle(path: Path) -> list[str]:
     return lines
 
 
-def _answer(bundle: Bundle, check: SelfCheck | None) -> tuple[tuple[int, ...], str]:
-    """The greedy ids after the check's prompt, and where the graphs ran.
+@contextlib.contextmanager
+def _running(bundle: Bundle, check: SelfCheck | None) -> Iterator[Engine]:
+    """An engine with one row, just long enough for the check.
 
     Raises:
-        BundleError: a graph is broken: it cannot be loaded, fed or run.
+        BundleError: a graph is broken: it cannot be loaded or fed.
     """
-    wanted = len(check.greedy_ids) if check is not None else 0
-    prompt = check.prompt_ids if check is not None else ()
-    limits = EngineLimits(max_rows=1, max_queue=1, context_tokens=_context(bundle, prompt, wanted))
+    num_tokens = 0 if check is None else len(check.prompt_ids) + len(check.greedy_ids)
+    context_tokens = min(bundle.manifest.context_tokens, max(2, num_tokens + 1))
+    limits = EngineLimits(max_rows=1, max_queue=1, context_tokens=context_tokens)
     with contextlib.ExitStack() as stack:
         backend = open_backend(load_plugins(), _BACKEND).backend
         stack.callback(backend.close)
         engine = build_engine(bundle, backend, backend, limits)
         stack.callback(engine.stop)
-        where = engine.placements[Stroke.DECODE].sentence()
-        if not wanted:
-            return (), where
         engine.start()
-        sampling = SamplingParams(max_tokens=wanted, temperature=0.0, ignore_eos=True)
-        events = list(SyncEvents(engine, Request("verify", prompt, sampling)))
+        yield engine
+
+
+def _greedy(
+    bundle: Bundle, engine: Engine, prompt_ids: tuple[int, ...], num_tokens: int
+) -> list[int]:
+    """The ids that the graphs choose after a prompt.
+
+    Raises:
+        BundleError: a graph cannot be run.
+    """
+    sampling = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
+    events = list(SyncEvents(engine, Request("verify", prompt_ids, sampling)))
     failed = [event for event in events if isinstance(event, FailedEvent)]
     if failed:
         raise BundleError(f"{bundle.root} cannot answer: {failed[0].error}")
-    return tuple(event.token_id for event in events if isinstance(event, TokenEvent)), where
+    return [event.token_id for event in events if isinstance(event, TokenEvent)]
 
 
-def _context(bundle: Bundle, prompt: tuple[int, ...], wanted: int) -> int:
-    return min(bundle.manifest.context_tokens, max(2, len(prompt) + wanted + 1))
+def _compare(bundle: Bundle, check: SelfCheck, engine: Engine) -> str:
+    """Answers the prompt again. After a close race that ends otherwise the export's own token is
+    fed, so that what follows is compared as well.
 
-
-def _compare(bundle: Bundle, check: SelfCheck, answered: tuple[int, ...]) -> str:
-    pairs = zip(check.greedy_ids, answered, strict=False)
-    num_equal = next((n for n, (was, now) in enumerate(pairs) if was != now), len(answered))
-    if num_equal == len(check.greedy_ids):
-        return f"answers: all {num_equal} tokens as at export"
-    margins = check.greedy_margins
+    Raises:
+        BundleError: a token differs where the race was not close.
+    """
+    wanted, margins = check.greedy_ids, check.greedy_margins
     close = _CLOSE_RACE.get(bundle.manifest.quantisation.precision, 0.0)
-    if num_equal < len(margins) and num_equal < len(answered) and margins[num_equal] < close:
-        return (
-            f"answers: {num_equal} of {len(check.greedy_ids)} tokens as at export, then a close "
-            f"race ({margins[num_equal]:.2g}) that this processor decides otherwise"
-        )
-    raise BundleError(
-        f"{bundle.root} answers otherwise than at export: token {num_equal + 1} of "
-        f"{len(check.greedy_ids)} differs. Its graphs do not compute here what they were verified "
-        f"for; export the model again with `twostroke export`, and report this if it stays."
+    lost: list[float] = []
+    position = 0
+    while position < len(wanted):
+        prompt_ids = (*check.prompt_ids, *wanted[:position])
+        answered = _greedy(bundle, engine, prompt_ids, len(wanted) - position)
+        pairs = zip(wanted[position:], answered, strict=True)
+        position += next((n for n, (was, now) in enumerate(pairs) if was != now), len(answered))
+        if position == len(wanted):
+            break
+        if position >= len(margins) or margins[position] >= close:
+            raise BundleError(
+                f"{bundle.root} answers otherwise than at export: token {position + 1} of "
+                f"{len(wanted)} differs. Its graphs do not compute here what they were verified "
+                f"for; export the model again with `twostroke export`, and report this if it stays."
+            )
+        lost.append(margins[position])
+        position += 1
+    if not lost:
+        return f"answers: all {len(wanted)} tokens as at export"
+    return (
+        f"answers: {len(wanted) - len(lost)} of {len(wanted)} tokens as at export; the others were "
+        f"close races ({', '.join(f'{margin:.2g}' for margin in lost)}) that this processor "
+        f"decides otherwise"
     )

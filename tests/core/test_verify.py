@@ -10,7 +10,7 @@ from twostroke.bundle import MANIFEST_NAME, Manifest, open_bundle
 from twostroke.bundle.manifest import SelfCheck, Verification
 from twostroke.errors import BundleError
 from twostroke.testing.onnx_bundles import make_onnx_bundle
-from twostroke.verify import _answer, verify_bundle
+from twostroke.verify import _greedy, _running, verify_bundle
 
 PROMPT = (5, 100, 42, 7, 199)
 NUM_TOKENS = 6
@@ -43,8 +43,11 @@ def record(root: Path, **facts: object) -> None:
     path.write_text(manifest.model_copy(update=facts).model_dump_json())
 
 
-def answers(root: Path) -> tuple[int, ...]:
-    return _answer(open_bundle(root), check_of((0,) * NUM_TOKENS, 1.0))[0]
+def answers(root: Path, begun: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """The greedy answer, or the rest of one that was begun."""
+    bundle = open_bundle(root)
+    with _running(bundle, check_of((0,) * NUM_TOKENS, 1.0)) as engine:
+        return tuple(_greedy(bundle, engine, (*PROMPT, *begun), NUM_TOKENS - len(begun)))
 
 
 def other(greedy: tuple[int, ...], position: int) -> tuple[int, ...]:
@@ -76,8 +79,21 @@ def test_another_answer_is_refused(bundle):
 
 
 def test_a_close_race_may_end_otherwise(bundle):
-    record(bundle, self_check=check_of(other(answers(bundle), 3), 1e-4))
-    assert any("3 of 6 tokens as at export, then a close race" in x for x in verify_bundle(bundle))
+    begun = other(answers(bundle), 3)[:4]
+    greedy = (*begun, *answers(bundle, begun))
+    margins = (1.0, 1.0, 1.0, 1e-4, 1.0, 1.0)
+    record(bundle, self_check=check_of(greedy, 1.0).model_copy(update={"greedy_margins": margins}))
+    expected = "answers: 5 of 6 tokens as at export; the others were close races (0.0001)"
+    assert any(line.startswith(expected) for line in verify_bundle(bundle))
+
+
+def test_a_close_race_hides_nothing_of_what_comes_after(bundle):
+    begun = other(answers(bundle), 0)[:1]
+    greedy = other((*begun, *answers(bundle, begun)), 5)
+    margins = (1e-4, 1.0, 1.0, 1.0, 1.0, 1.0)
+    record(bundle, self_check=check_of(greedy, 1.0).model_copy(update={"greedy_margins": margins}))
+    with pytest.raises(BundleError, match=r"token 6 of 6 differs"):
+        verify_bundle(bundle)
 
 
 def test_without_recorded_answers_files_and_graphs_are_checked(bundle):
