@@ -59,6 +59,7 @@ def _fused_attention(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,  # [heads], the attention sinks of gpt-oss
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     refuse_unknown(module, attention_mask, options)
@@ -91,6 +92,7 @@ def _fused_attention(
             state.total_sequence_length,
             rotation.cos if rotation is not None else None,
             rotation.sin if rotation is not None else None,
+            *((None, None, s_aux) if s_aux is not None else ()),  # input 11 is head_sink
         ),
         attributes,
         dtypes=(query.dtype, past_key.dtype, past_value.dtype),

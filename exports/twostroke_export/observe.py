@@ -76,6 +76,7 @@ def _probe_attention(
     value: torch.Tensor,  # [batch, kv_heads, sequence, head_dim]
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
+    s_aux: torch.Tensor | None = None,  # attention sinks change what is attended, not the geometry
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     refuse_unknown(module, attention_mask, options)

@@ -10,6 +10,7 @@ import torch
 from twostroke.bundle import contract
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
+from twostroke_export.experts import choosing_experts
 from twostroke_export.norms import fused_norms
 from twostroke_export.observe import Observed
 from twostroke_export.plug_point import FUSED, attending
@@ -32,6 +33,7 @@ def trace(model: Any, observed: Observed, stroke: Stroke, context_tokens: int) -
     present = [n for i in range(len(observed.layers)) for n in contract.present_names(i)]
     with (
         attending(model, FUSED),
+        choosing_experts(model, stroke),
         fused_norms(model),
         rotating_later(observed.rotary),
         quiet(),

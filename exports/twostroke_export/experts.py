@@ -1,0 +1,80 @@
+"""The experts function of a traced mixture-of-experts model (transformers' ExpertsInterface).
+
+The model's own code loops over the experts that a batch happened to choose, which no trace can
+follow. A graph of fixed shape has two ways: to gather the chosen experts' weights for each token,
+which decode does (it reads as many experts as are active), or to run every expert over every token
+and keep what was chosen, which prefill does (long prompts choose nearly all of them anyway, and a
+copy of the weights for each token would not fit in memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+from twostroke.errors import ExportError
+from twostroke.types import Stroke
+
+EVERY = "twostroke_every_expert"
+_GATHERED = "batched_mm"  # transformers' own: indexes the weights with the chosen experts
+_FUNCTIONS = {Stroke.PREFILL: EVERY, Stroke.DECODE: _GATHERED}
+
+
+@contextmanager
+def choosing_experts(model: Any, stroke: Stroke) -> Iterator[None]:
+    """Runs the model with the experts function of a stroke; does nothing to a dense model.
+
+    Raises:
+        ExportError: the model has experts, but no plug point for them.
+    """
+    if not any(type(module).__name__.endswith("Experts") for module in model.modules()):
+        yield
+        return
+    before = model.config._experts_implementation
+    model.set_experts_implementation(_FUNCTIONS[stroke])
+    if model.config._experts_implementation != _FUNCTIONS[stroke]:
+        raise ExportError(
+            f"The architecture {model.config.model_type!r} does not dispatch its experts through "
+            f"transformers' ExpertsInterface, so it cannot be exported; choose a model of an "
+            f"architecture that does (mixtral, qwen3_moe, olmoe and most others)."
+        )
+    try:
+        yield
+    finally:
+        model.set_experts_implementation(before)
+
+
+def _every_expert(
+    module: Any,
+    hidden_states: torch.Tensor,  # [tokens, hidden]
+    top_k_index: torch.Tensor,  # [tokens, k] int64
+    top_k_weights: torch.Tensor,  # [tokens, k]
+) -> torch.Tensor:
+    num_tokens, num_experts = hidden_states.shape[0], module.num_experts
+    up, down = ("gate_up_proj" if module.has_gate else "up_proj"), "down_proj"
+    states = hidden_states[None].expand(num_experts, -1, -1)  # [experts, tokens, hidden]
+    projected = _project(module, up, states)  # [experts, tokens, 2 * inner] or [.., inner]
+    inner = module._apply_gate(projected) if module.has_gate else module.act_fn(projected)
+    outputs = _project(module, down, inner)  # [experts, tokens, hidden]
+    if module.has_post_expert_norm:
+        outputs = module.post_expert_norm(outputs)
+    weights = torch.zeros((num_tokens, num_experts), dtype=top_k_weights.dtype)
+    weights = weights.scatter_add(1, top_k_index, top_k_weights)  # [tokens, experts]
+    summed: torch.Tensor = (outputs * weights.t()[:, :, None]).sum(0)  # [tokens, hidden]
+    return summed.to(hidden_states.dtype)
+
+
+def _project(module: Any, name: str, states: torch.Tensor) -> torch.Tensor:
+    """`states` [experts, tokens, in] times each expert's weight -> [experts, tokens, out]."""
+    weight = getattr(module, name)
+    projected: torch.Tensor = states @ (weight if module.is_transposed else weight.mT)
+    if module.has_bias:
+        projected = projected + getattr(module, f"{name}_bias")[:, None]
+    return projected
+
+
+ALL_EXPERTS_FUNCTIONS.register(EVERY, _every_expert)

@@ -1,0 +1,84 @@
+"""The architectures that parity is measured on: a name, a tiny config and what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_TOKENS = 256
+WINDOW_TOKENS = 16  # shorter than every prompt, so that it matters
+_GPT2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_TOKENS}
+_LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0 + 0.05 * i for i in range(8)],
+    "long_factor": [2.0 + 0.5 * i for i in range(8)],
+    "factor": 2.0,
+    "original_max_position_embeddings": MAX_TOKENS // 2,
+}
+_EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4}
+_MOE_NOTE = "every expert is computed in prefill; decode reads the chosen ones"
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One row of the table.
+
+    name: unique; model_type: transformers' name; changes: config values that differ from the tiny
+    default; note: a limit the table tells; refusal: part of the sentence that refuses the
+    architecture, None where the export must match.
+    """
+
+    name: str
+    model_type: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+    refusal: str | None = None
+
+
+def _plain(name: str, note: str = "", **changes: Any) -> Architecture:
+    return Architecture(name, name, changes, note)
+
+
+ARCHITECTURES = (
+    _plain("llama"),
+    Architecture("llama, llama3 rope scaling", "llama", {"rope_parameters": _LLAMA3_ROPE}),
+    Architecture("mistral, sliding window", "mistral", {"sliding_window": WINDOW_TOKENS}),
+    _plain("qwen2"),
+    _plain("qwen3", head_dim=32),
+    _plain("gemma2", head_dim=16, sliding_window=WINDOW_TOKENS, query_pre_attn_scalar=16),
+    _plain("gemma3_text", head_dim=16, sliding_window=WINDOW_TOKENS),
+    _plain("phi"),
+    _plain("phi3"),
+    Architecture(
+        "phi3, long rope",
+        "phi3",
+        {"rope_parameters": _LONG_ROPE, "original_max_position_embeddings": MAX_TOKENS // 2},
+        "context ends where the long factors would begin",
+    ),
+    _plain("smollm3"),
+    _plain("granite", embedding_multiplier=2.0, residual_multiplier=0.5, logits_scaling=2.0),
+    _plain("olmo2"),
+    _plain("cohere"),
+    _plain("starcoder2"),
+    _plain("glm4", head_dim=16),
+    _plain("gpt_neox"),
+    _plain("gpt2", **_GPT2),
+    _plain("opt", ffn_dim=128, word_embed_proj_dim=64),
+    _plain("mixtral", _MOE_NOTE, **_EXPERTS),
+    _plain("qwen3_moe", _MOE_NOTE, head_dim=16, moe_intermediate_size=32, **_EXPERTS),
+    _plain("olmoe", _MOE_NOTE, num_experts=4, num_experts_per_tok=2),
+    _plain("granitemoe", _MOE_NOTE, **_EXPERTS),
+    _plain("gpt_oss", _MOE_NOTE, head_dim=16, sliding_window=WINDOW_TOKENS, **_EXPERTS),
+    Architecture("falcon", "falcon", {}, refusal="does not dispatch its attention"),
+    Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, refusal="does not dispatch its"),
+)
