@@ -20,8 +20,8 @@ from twostroke.errors import ExportError
 from twostroke.types import Stroke
 
 EVERY = "twostroke_every_expert"
-_GATHERED = "batched_mm"  # transformers' own: indexes the weights with the chosen experts
-_FUNCTIONS = {Stroke.PREFILL: EVERY, Stroke.DECODE: _GATHERED}
+CHOSEN = "twostroke_chosen_experts"
+_FUNCTIONS = {Stroke.PREFILL: EVERY, Stroke.DECODE: CHOSEN}
 
 
 @contextmanager
@@ -55,26 +55,54 @@ def _every_expert(
     top_k_weights: torch.Tensor,  # [tokens, k]
 ) -> torch.Tensor:
     num_tokens, num_experts = hidden_states.shape[0], module.num_experts
-    up, down = ("gate_up_proj" if module.has_gate else "up_proj"), "down_proj"
     states = hidden_states[None].expand(num_experts, -1, -1)  # [experts, tokens, hidden]
-    projected = _project(module, up, states)  # [experts, tokens, 2 * inner] or [.., inner]
-    inner = module._apply_gate(projected) if module.has_gate else module.act_fn(projected)
-    outputs = _project(module, down, inner)  # [experts, tokens, hidden]
-    if module.has_post_expert_norm:
-        outputs = module.post_expert_norm(outputs)
+    outputs = _feed_forward(module, states, None)  # [experts, tokens, hidden]
     weights = torch.zeros((num_tokens, num_experts), dtype=top_k_weights.dtype)
     weights = weights.scatter_add(1, top_k_index, top_k_weights)  # [tokens, experts]
     summed: torch.Tensor = (outputs * weights.t()[:, :, None]).sum(0)  # [tokens, hidden]
     return summed.to(hidden_states.dtype)
 
 
-def _project(module: Any, name: str, states: torch.Tensor) -> torch.Tensor:
-    """`states` [experts, tokens, in] times each expert's weight -> [experts, tokens, out]."""
-    weight = getattr(module, name)
+def _chosen_experts(
+    module: Any,
+    hidden_states: torch.Tensor,  # [tokens, hidden]
+    top_k_index: torch.Tensor,  # [tokens, k] int64
+    top_k_weights: torch.Tensor,  # [tokens, k]
+) -> torch.Tensor:
+    num_tokens, num_chosen = top_k_index.shape
+    states = hidden_states[:, None].expand(-1, num_chosen, -1)  # [tokens, k, hidden]
+    states = states.reshape(num_tokens * num_chosen, 1, -1)
+    outputs = _feed_forward(module, states, top_k_index.reshape(-1))  # [tokens * k, 1, hidden]
+    outputs = outputs.reshape(num_tokens, num_chosen, -1)
+    summed: torch.Tensor = (outputs * top_k_weights[:, :, None]).sum(1)  # [tokens, hidden]
+    return summed.to(hidden_states.dtype)
+
+
+def _feed_forward(module: Any, states: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:
+    """`states` [experts, rows, hidden] through one expert each: all, or the `chosen` ones."""
+    up = "gate_up_proj" if module.has_gate else "up_proj"
+    projected = _project(module, up, states, chosen)
+    inner = module._apply_gate(projected) if module.has_gate else module.act_fn(projected)
+    outputs = _project(module, "down_proj", inner, chosen)
+    if module.has_post_expert_norm:
+        outputs = module.post_expert_norm(outputs)
+    return outputs
+
+
+def _project(
+    module: Any, name: str, states: torch.Tensor, chosen: torch.Tensor | None
+) -> torch.Tensor:
+    """`states` [experts, rows, in] times each expert's weight -> [experts, rows, out]."""
+    weight = _select(getattr(module, name), chosen)
     projected: torch.Tensor = states @ (weight if module.is_transposed else weight.mT)
     if module.has_bias:
-        projected = projected + getattr(module, f"{name}_bias")[:, None]
+        projected = projected + _select(getattr(module, f"{name}_bias"), chosen)[:, None]
     return projected
 
 
+def _select(parameter: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:
+    return parameter if chosen is None else parameter.index_select(0, chosen)
+
+
 ALL_EXPERTS_FUNCTIONS.register(EVERY, _every_expert)
+ALL_EXPERTS_FUNCTIONS.register(CHOSEN, _chosen_experts)

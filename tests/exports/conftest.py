@@ -2,80 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-
-VOCAB_SIZE = 320
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-)
-SIZES = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
+from tokenizers import Tokenizer
 
 MakeModel = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
 def tiny_tokenizer() -> Tokenizer:
-    from twostroke_export.reference import evaluation_text
+    from twostroke_export.testing import tiny_models
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE,
-        special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator([evaluation_text()], trainer)
-    return tokenizer
+    return tiny_models.tiny_tokenizer()
 
 
 @pytest.fixture(scope="session")
-def make_model(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Tokenizer) -> MakeModel:
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
     """Saves a random model: `make_model("qwen2", num_hidden_layers=1)` answers its folder."""
 
     def make(model_type: str, **changes: Any) -> Path:
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from twostroke_export.testing.tiny_models import save_tiny_model
 
-        config = AutoConfig.for_model(model_type, **{**SIZES, **changes})
-        config.initializer_range = 0.1  # large enough that the logits differ
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config)
-        for parameter in model.parameters():
-            if parameter.ndim == 1:  # norms and biases that do something
-                parameter.data += 0.1 * torch.randn_like(parameter)
         folder = tmp_path_factory.mktemp("models") / f"tiny-{model_type}"
-        model.save_pretrained(folder)
-        tiny_tokenizer.save(str(folder / "tokenizer.json"))
-        (folder / "tokenizer_config.json").write_text(
-            json.dumps(
-                {
-                    "tokenizer_class": "PreTrainedTokenizerFast",
-                    "eos_token": "<|im_end|>",
-                    "pad_token": "<|endoftext|>",
-                    "chat_template": TEMPLATE,
-                }
-            )
-        )
-        return folder
+        return save_tiny_model(folder, model_type, **changes)
 
     return make
 

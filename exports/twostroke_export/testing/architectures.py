@@ -68,7 +68,7 @@ ARCHITECTURES = (
     _plain("smollm3"),
     _plain("granite", embedding_multiplier=2.0, residual_multiplier=0.5, logits_scaling=2.0),
     _plain("olmo2"),
-    _plain("cohere"),
+    _plain("cohere", logit_scale=1.0),
     _plain("starcoder2"),
     _plain("glm4", head_dim=16),
     _plain("gpt_neox"),
