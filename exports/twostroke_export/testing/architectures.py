@@ -8,7 +8,7 @@ from typing import Any
 
 MAX_TOKENS = 256
 WINDOW_TOKENS = 16  # shorter than every prompt, so that it matters
-_GPT2 = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_TOKENS}
+_GPT2: dict[str, Any] = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_TOKENS}
 _LLAMA3_ROPE = {
     "rope_type": "llama3",
     "rope_theta": 10000.0,
@@ -25,7 +25,7 @@ _LONG_ROPE = {
     "factor": 2.0,
     "original_max_position_embeddings": MAX_TOKENS // 2,
 }
-_EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4}
+_EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "num_local_experts": 4}
 _MOE_NOTE = "every expert is computed in prefill; decode reads the chosen ones"
 
 

@@ -46,7 +46,8 @@ class Outcome:
     """What was measured of one architecture.
 
     differences: the largest difference of a logit in each check; num_argmax_different: positions
-    whose most likely token differs; refusal: the sentence that refused the export.
+    whose most likely token differs; refusal: the sentence that refused the export; failure: what
+    went wrong in the check itself.
     """
 
     name: str
@@ -54,12 +55,14 @@ class Outcome:
     differences: dict[str, float] = field(default_factory=dict)
     num_argmax_different: int = 0
     refusal: str | None = None
+    failure: str | None = None
 
     @property
     def is_match(self) -> bool:
         """True where every check ran and stayed within the tolerance."""
         return (
             self.refusal is None
+            and self.failure is None
             and set(self.differences) == set(CHECKS)
             and self.num_argmax_different == 0
             and all(widest < TOLERANCE for widest in self.differences.values())
@@ -67,7 +70,9 @@ class Outcome:
 
     @property
     def result(self) -> str:
-        """One of matches, differs, refused."""
+        """One of matches, differs, refused, failed."""
+        if self.failure is not None:
+            return "failed"
         if self.refusal is not None:
             return "refused"
         return "matches" if self.is_match else "differs"
@@ -95,9 +100,7 @@ class EagerSource:
 def check_parity(architecture: Architecture, work: Path) -> Outcome:
     """Exports a tiny model into `work` and measures every check against its source."""
     outcome = Outcome(architecture.name, architecture.note)
-    folder = save_tiny_model(
-        work / "source", architecture.model_type, **dict(architecture.changes)
-    )
+    folder = save_tiny_model(work / "source", architecture.model_type, **dict(architecture.changes))
     try:
         bundle = export_all(str(folder), {"fp32": work / "bundle"})["fp32"]
     except TwostrokeError as error:

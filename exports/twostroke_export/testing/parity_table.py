@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from twostroke_export.testing.parity_checks import (
     CHECKS,
+    CHUNKS,
     NUM_PROMPT_TOKENS,
     NUM_STEPS,
     RAGGED_LENGTHS,
@@ -19,12 +20,12 @@ Made by `make parity PYTEST_ARGS=--write-docs`; do not edit by hand.
 
 The exporter has no code for single architectures. Each row below is a tiny random model made from
 transformers' own config, exported in fp32 through the public pipeline and compared with eager
-transformers in fp32: a prefill of {NUM_PROMPT_TOKENS} tokens, {NUM_STEPS} greedy decode steps, the
-same prefill in three chunks, and a ragged batch of {len(RAGGED_LENGTHS)} rows. An architecture
-*matches* where the most likely token is the same everywhere and no logit differs by more than
-{TOLERANCE:g}; the figures are the largest difference of a logit. One that is *refused* fails at
-export with the sentence below the table. An architecture that is not listed may well work: each
-export is compared with its source before it is written.
+transformers in fp32: a prefill of {NUM_PROMPT_TOKENS} tokens, {NUM_STEPS} greedy decode steps,
+the same prefill in {len(CHUNKS)} chunks, and a ragged batch of {len(RAGGED_LENGTHS)} rows. An
+architecture *matches* where the most likely token is the same everywhere and every logit differs by
+less than {TOLERANCE:g}; the figures are the largest differences. One that is *refused* is not
+exported, and the sentence below the table says so. An architecture that is not listed may well
+work: each export is compared with its source before it is written.
 """
 
 
@@ -38,21 +39,26 @@ def terminal_table(outcomes: Sequence[Outcome]) -> str:
     rows = [_header(), *map(_cells, outcomes)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    return "\n".join([*lines, *(f"{o.name}: {o.refusal}" for o in outcomes if o.refusal)])
+    return "\n".join([*lines, *(f"{name}: {reason}" for name, reason in _reasons(outcomes))])
 
 
 def markdown_page(outcomes: Sequence[Outcome]) -> str:
     """The page docs/architectures.md."""
     rows = [_header(), ["---"] * len(_header()), *map(_cells, outcomes)]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    refused = "\n".join(f"- **{o.name}**: {o.refusal}" for o in outcomes if o.refusal)
-    return "\n".join([_INTRODUCTION, table, "", refused, "", f"`{count_line(outcomes)}`", ""])
+    reasons = "\n".join(f"- **{name}**: {reason}" for name, reason in _reasons(outcomes))
+    return "\n".join([_INTRODUCTION, table, "", reasons, "", f"`{count_line(outcomes)}`", ""])
 
 
 def read_results(page: str) -> dict[str, str]:
     """The names of a page's table with their results, in order."""
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     return {row[0].strip(): row[1].strip() for row in rows[2:]}
+
+
+def _reasons(outcomes: Sequence[Outcome]) -> list[tuple[str, str]]:
+    given = ((o.name, o.failure or o.refusal) for o in outcomes)
+    return [(name, reason) for name, reason in given if reason]
 
 
 def _header() -> list[str]:

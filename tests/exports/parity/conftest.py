@@ -40,7 +40,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
     terminalreporter.section("parity with eager transformers")
     terminalreporter.write_line(terminal_table(outcomes))
-    if config.getoption("--write-docs"):
+    if config.getoption("--write-docs", default=False):
         if [o.name for o in outcomes] != [a.name for a in ARCHITECTURES]:
             raise pytest.UsageError("--write-docs needs a run of every architecture")
         ARCHITECTURES_PAGE.write_text(markdown_page(outcomes), encoding="utf-8")

@@ -21,9 +21,12 @@ def _one_thread():
 @pytest.mark.parity
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
 def test_parity(architecture, tmp_path, outcomes):
-    outcome = Outcome(architecture.name, architecture.note, refusal="the check itself failed")
-    outcomes.append(outcome)  # counted, whatever happens next
-    outcome = outcomes[-1] = check_parity(architecture, tmp_path)
+    outcomes.append(Outcome(architecture.name, architecture.note))  # counted, whatever comes
+    try:
+        outcome = outcomes[-1] = check_parity(architecture, tmp_path)
+    except Exception as error:
+        outcomes[-1].failure = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise
     if architecture.refusal is None:
         assert outcome.is_match, outcome
     else:

@@ -16,6 +16,7 @@ from twostroke_export.testing.parity_table import (
 )
 
 MATCH = Outcome("good", differences=dict.fromkeys(CHECKS, TOLERANCE / 10))
+FAILED = Outcome("oh", failure="ValueError: it broke")
 REFUSED = Outcome("no", refusal="It is refused.")
 
 
@@ -39,8 +40,9 @@ def test_names_are_unique():
         {"differences": {"prefill": 0.0}},
         {"num_argmax_different": 1},
         {"refusal": "No."},
+        {"failure": "ValueError"},
     ],
-    ids=["too far", "not a number", "not every check", "another token", "refused"],
+    ids=["too far", "not a number", "not every check", "another token", "refused", "failed"],
 )
 def test_only_a_whole_match_counts(flaw):
     assert MATCH.is_match
@@ -49,8 +51,10 @@ def test_only_a_whole_match_counts(flaw):
     assert count_line([MATCH, flawed]) == "parity: 1 of 2 architectures"
 
 
-def test_both_tables_tell_of_a_refusal():
-    page = markdown_page([MATCH, REFUSED])
-    assert read_results(page) == {"good": "matches", "no": "refused"}
+def test_both_tables_tell_why():
+    outcomes = [MATCH, FAILED, REFUSED]
+    page = markdown_page(outcomes)
+    assert read_results(page) == {"good": "matches", "oh": "failed", "no": "refused"}
     assert "- **no**: It is refused." in page
-    assert terminal_table([MATCH, REFUSED]).splitlines()[-1] == "no: It is refused."
+    told = terminal_table(outcomes).splitlines()[-2:]
+    assert told == ["oh: ValueError: it broke", "no: It is refused."]
