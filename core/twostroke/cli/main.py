@@ -97,8 +97,8 @@ def _sentence(error: Exception, *, debug: bool) -> str:
         return f"the configuration has {len(error.problems)} problems:\n{error}"
     if isinstance(error, TwostrokeError):
         return str(error)
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:  # without a name it is the output's
+        return f"{error.filename or 'the output'}: {error.strerror}"
     advice = "" if debug else "; run it again with --debug to see where"
     return f"{type(error).__name__}: {error} (this should not happen{advice})"
 
