@@ -16,7 +16,7 @@ from twostroke.engine.engine import Engine
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import Loaded, load
-from twostroke.model.sampling import build_sampling
+from twostroke.model.sampling import UNADVISED, build_sampling
 from twostroke.model.settings import settings_of
 from twostroke.model.status import (
     fallback_sentence,
@@ -45,7 +45,7 @@ class Model:
         self._opened = loaded.opened
         recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
         configured = (sampling or SamplingConfig()).model_dump(exclude_none=True)
-        self._sampling_defaults: Mapping[str, Any] = {**recommended, **configured}
+        self._sampling_defaults: Mapping[str, Any] = {**UNADVISED, **recommended, **configured}
 
     @classmethod
     def open(
