@@ -58,6 +58,11 @@ class Endpoint:
         host = self._config.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
+    @property
+    def num_running(self) -> int:
+        """Requests that are being answered right now."""
+        return self._in_flight.count
+
     async def drain(self, give_up: asyncio.Event) -> None:
         """Refuses new requests and waits for the running ones.
 

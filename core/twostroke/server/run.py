@@ -73,7 +73,7 @@ async def _serve(config: Config, load: LoadModel, started: Callable[[Loading], N
             loading.start()
             logger.info("listening on %s, loading %s", endpoint.url, ", ".join(models.names))
             await _until_stopped(loading, signals, lambda: _announce(models, endpoint.url))
-            logger.info("stopping: waiting for running requests")
+            logger.info("%s", _farewell(endpoint.num_running, config.server.shutdown_timeout_s))
             await endpoint.drain(signals.hurry)
             await _close_models(models)
             is_clean = models.is_ready and not signals.hurry.is_set()
@@ -127,6 +127,16 @@ def is_loopback(host: str) -> bool:
 
 def _announce(models: Models, url: str) -> None:
     print(f"twostroke: serving {', '.join(models.names)} on {url}", flush=True)
+
+
+def _farewell(num_running: int, timeout_s: float) -> str:
+    if not num_running:
+        return "stopping"
+    requests = "1 request" if num_running == 1 else f"{num_running} requests"
+    them = "it" if num_running == 1 else "them"
+    return (
+        f"stopping: waiting up to {timeout_s:g} s for {requests}; a second signal cuts {them} off"
+    )
 
 
 async def _close_models(models: Models) -> None:
