@@ -64,7 +64,8 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	@rm -f $(VENV)/.installed-*
 	@echo "twostroke: installing with the extras $(EXTRA) and export (about 1.6 GB, some minutes)"
 	@if test "$$(uname -s)" = Linux && test -n "$(TORCH_INDEX)"; then \
-	  $(PIP) install -q --no-deps --retries 0 --timeout 5 --extra-index-url $(TORCH_INDEX) torch==2.13.0 || true; fi
+	  $(PIP) install -q --no-deps --retries 0 --timeout 5 --extra-index-url $(TORCH_INDEX) torch==2.13.0 || \
+	  echo "twostroke: $(TORCH_INDEX) did not answer; PyPI's torch for Linux is several gigabytes"; fi
 	$(PIP) install -e ".[$(EXTRA),export]"
 	$(PIP) install --no-deps $(DEMO)
 	@touch $@

@@ -49,6 +49,11 @@ def open(source: str | Path, **settings: Any) -> Model:
     return Model.open(source, **settings)
 
 
+def __dir__() -> list[str]:
+    """What is imported late is there too: for completion in a shell."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Imports the model façade when it is first asked for: `twostroke --help` needs none of it."""
     if name in _LATE:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -21,9 +22,12 @@ import platformdirs
 from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import ExporterSpec, ExportOptions, Progress
 from twostroke.bundle import MANIFEST_NAME, Bundle, is_bundle, open_bundle, sweep
+from twostroke.bundle.open import read_manifest
+from twostroke.bundle.quality import quality_note
 from twostroke.errors import BundleError, ExportError, InstallError
 from twostroke.file_lock import file_lock
 
+log = logging.getLogger(__name__)
 Report = Callable[[Progress], None]
 
 _PACKAGE = "package:"
@@ -192,7 +196,11 @@ def _export_once(spec: ExporterSpec, options: ExportOptions, progress: Report) -
         if is_bundle(out):
             return out
         sweep(out)
-        return spec.export(options, progress)
+        made = spec.export(options, progress)
+        note = quality_note(read_manifest(made))
+        if note is not None:
+            log.warning("%s: %s", out.name, note)
+        return made
 
 
 def _ignore(progress: Progress) -> None:

@@ -34,7 +34,8 @@ class FinishReason(enum.StrEnum):
 class SamplingParams:
     """How tokens are chosen. Already checked: constructing one out of range raises ValueError.
 
-    `temperature` 0 (or below 1e-3) is greedy. `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    `temperature` 0 (or below 1e-3) is greedy; 1 is the model's distribution as it is. `top_k` 0,
+    `top_p` 1 and `min_p` 0 are off.
     Repetition penalty follows CTRL (Keskar et al. 2019): positive logits of tokens seen in prompt
     or answer are divided by it, negative ones multiplied. Presence and frequency penalties follow
     OpenAI's definition: subtracted once, and per occurrence, for tokens seen in the *answer*.

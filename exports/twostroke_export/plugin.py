@@ -45,6 +45,7 @@ def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> P
             f"Exporting needs the Python package {missing[0]!r}, which is not installed; "
             f'run: pip install "twostroke[export]"'
         )
+    on_progress(Progress("import torch and transformers", 0.0))  # takes seconds
     from twostroke_export.pipeline import export as run
 
     with _one_at_a_time:

@@ -192,7 +192,7 @@ def test_what_a_killed_export_left_goes_with_the_next(gguf: Path, cache: Path) -
     exporter = FakeExporter()
     out = resolve(gguf, exporter.plugins)
     shutil.rmtree(out)
-    left = out.with_name(f".{out.name}.abcd1234.part")
+    left = out.with_name(f".{out.name}.0123456789abcdef.part")
     left.mkdir()
     (left / "half").write_bytes(b"x")
     assert resolve(gguf, exporter.plugins) == out

@@ -106,6 +106,18 @@ def open_with_fallback(
     raise AssertionError("unreachable: the last candidate returns or raises")
 
 
+def check_name(plugins: Plugins, name: str) -> None:
+    """Refuses a name that could not be opened on any machine; opens and probes nothing.
+
+    Raises:
+        BackendError: no plugin brings it; names the nearest one and all of them.
+        PluginError: the plugin that brings it failed or is blocked.
+    """
+    _check_known(plugins, name)
+    if name != AUTO:
+        _spec(plugins, name)
+
+
 def _build(
     build: Callable[[Opened], _T], backend: Backend, requested: str, reasons: Sequence[str]
 ) -> _T:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,7 @@ from twostroke.bundle.open import hash_file
 from twostroke.errors import BundleError
 
 _PART = ".part"  # ends the names of folders that are being written
-_RANDOM = "?" * 8  # what tempfile puts into a name
+_RANDOM = "?" * 16  # hexadecimal digits that make their names unique
 
 
 @contextmanager
@@ -30,16 +30,14 @@ def sealing(out: Path) -> Iterator[Path]:
     out = out.absolute()
     if out.exists() or out.is_symlink():
         raise BundleError(f"{out} exists already; name another folder or remove it first.")
+    # Named before it is made: no moment is left in which an interrupt would forget it.
+    folder = out.with_name(f".{out.name}.{secrets.token_hex(len(_RANDOM) // 2)}{_PART}")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=_PART, dir=out.parent))
-    except OSError as error:
-        raise BundleError(f"{out.parent} cannot be written: {error.strerror}.") from error
-    try:
+        _make(folder)
         yield folder
         if not (folder / MANIFEST_NAME).is_file():
             raise BundleError(f"{out} was not sealed: no {MANIFEST_NAME} was written.")
-        folder.chmod(0o755)  # mkdtemp makes it private to its owner
+        folder.chmod(0o755)
         _publish(folder, out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -73,6 +71,15 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
         file.flush()
         os.fsync(file.fileno())
     return sealed
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder that is private to its owner until it is published."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700)
+    except OSError as error:
+        raise BundleError(f"{folder.parent} cannot be written: {error.strerror}.") from error
 
 
 def _publish(folder: Path, out: Path) -> None:

@@ -58,15 +58,29 @@ def add_command(subparsers: options.Subparsers) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Prints `FILE: ok` and what the file holds; problems are raised as one ConfigError."""
+    """Prints `FILE: ok`, what the file holds and what was not looked at.
+
+    Raises:
+        ConfigError: all the problems; those of names and places only where the rest is right.
+    """
+    from twostroke.backends.discovery import load_plugins
+    from twostroke.check import find_faults, hub_ids
     from twostroke.config import load_config
+    from twostroke.errors import ConfigError
 
     config = load_config(arguments.file, arguments.overrides)
+    options.start_logging("error")  # plugins that failed matter where their backends are named
+    faults = find_faults(config, load_plugins(config.plugins.block))
+    if faults:
+        raise ConfigError(faults)
     models = [
         f"{model.name} ({model.precision}, backend {model.backend})" for model in config.models
     ]
     count = f"{len(models)} model{'s' if len(models) > 1 else ''}"
     print(f"{arguments.file}: ok, {count}: {', '.join(models)}")
+    ids = hub_ids(config)
+    on_hub = [f"whether the hub has {' and '.join(ids)} (no such path is here)"] if ids else []
+    print(f"not checked: {', '.join([*on_hub, 'devices, backend options, memory'])}")
     return 0
 
 

@@ -105,6 +105,8 @@ def choose_exporter(exporters: Mapping[str, ExporterSpec], name: str | None) -> 
 
 def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
     """What was made, how large it is, how near to its source, and what to do with it."""
+    from twostroke.bundle.quality import quality_note
+
     shape = manifest.architecture
     total = sum(fact.num_bytes for fact in manifest.files.values())
     yield (
@@ -128,6 +130,9 @@ def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
                 f"{verification.top1_agreement:.1%} of the positions, "
                 f"KL divergence {verification.mean_kl:.2g}"
             )
+    note = quality_note(manifest)
+    if note is not None:
+        yield f"  note: {note}"
     yield f'  try: twostroke generate --model {folder} "Once upon a time"'
 
 

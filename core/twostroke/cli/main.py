@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -97,8 +98,11 @@ def _sentence(error: Exception, *, debug: bool) -> str:
         return f"the configuration has {len(error.problems)} problems:\n{error}"
     if isinstance(error, TwostrokeError):
         return str(error)
-    if isinstance(error, OSError) and error.filename and error.strerror:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename:
+            return f"{error.filename}: {error.strerror}"
+        if error.errno in (errno.ENOSPC, errno.EIO):  # a full disk, a terminal that is gone
+            return f"the output cannot be written: {error.strerror}"
     advice = "" if debug else "; run it again with --debug to see where"
     return f"{type(error).__name__}: {error} (this should not happen{advice})"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from typing import TYPE_CHECKING, TextIO
 
@@ -9,39 +11,78 @@ if TYPE_CHECKING:
     from twostroke.backends.hookspecs import Progress
 
 _REDRAW_S = 0.1
+_TICK_S = 1.0
 _CLEAR = "\r\x1b[K"
 
 
 class ProgressDisplay:
-    """Shows `Progress` values as they come; call it with each. Use it as a context manager."""
+    """Shows `Progress` values as they come; call it with each. Use it as a context manager.
+
+    On a terminal the clock goes on while a stage says nothing, and log records get lines of their
+    own.
+    """
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._is_terminal = out.isatty()
         self._started_s = time.monotonic()
-        self._stage = ""
+        self._shown: Progress | None = None
         self._drawn_s = 0.0
+        self._is_drawn = False  # the cursor stands behind the changing line
+        self._lock = threading.RLock()  # the clock, log records and the job may come at once
+        self._is_over = threading.Event()
+        self._clock = threading.Thread(target=self._tick, name="twostroke-clock", daemon=True)
 
     def __call__(self, progress: Progress) -> None:
         """Shows one more step. Writes to the stream."""
         now = time.monotonic()
-        is_new = progress.stage != self._stage
-        if not is_new and (not self._is_terminal or now - self._drawn_s < _REDRAW_S):
-            return
+        with self._lock:
+            is_new = self._shown is None or progress.stage != self._shown.stage
+            self._shown = progress
+            if is_new or (self._is_terminal and now - self._drawn_s >= _REDRAW_S):
+                self._draw(progress, now, is_new=is_new)
+
+    def _draw(self, progress: Progress, now: float, *, is_new: bool) -> None:
+        self._drawn_s = now
         percent = f"{min(max(progress.fraction, 0.0), 1.0):4.0%}"
         line = f"{percent}  {clock(now - self._started_s)}  {progress.stage}"
         if self._is_terminal:
-            self._out.write(("\n" if is_new and self._stage else _CLEAR) + line)
+            self._out.write(("\n" if is_new and self._is_drawn else _CLEAR) + line)
+            self._is_drawn = True
         else:
             self._out.write(f"{line}\n")
         self._out.flush()
-        self._stage, self._drawn_s = progress.stage, now
+
+    def _tick(self) -> None:
+        while not self._is_over.wait(_TICK_S):
+            with self._lock:
+                if self._shown is not None and not self._is_over.is_set():
+                    self._draw(self._shown, time.monotonic(), is_new=False)
+
+    def _make_way(self, record: logging.LogRecord) -> bool:
+        """A filter that lets every record pass, onto a line of its own."""
+        with self._lock:
+            if self._is_drawn:
+                self._out.write(_CLEAR)
+                self._out.flush()
+                self._is_drawn = False
+        return True
 
     def __enter__(self) -> ProgressDisplay:
+        if self._is_terminal:
+            for handler in logging.getLogger().handlers:
+                handler.addFilter(self._make_way)
+            self._clock.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_terminal and self._stage:
+        if not self._is_terminal:
+            return
+        self._is_over.set()
+        self._clock.join()
+        for handler in logging.getLogger().handlers:
+            handler.removeFilter(self._make_way)
+        if self._is_drawn:
             self._out.write("\n")
             self._out.flush()
 

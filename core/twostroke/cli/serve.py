@@ -31,7 +31,7 @@ def add_command(subparsers: options.Subparsers) -> None:
         examples=(
             "twostroke serve",
             "twostroke serve --config deploy.yaml",
-            "twostroke serve --set server.port=0 --set models.0.precision=int4",
+            "twostroke serve --set server.port=0 --set models.0.precision=fp32",
         ),
     )
     options.add_config_flags(parser)

@@ -67,7 +67,10 @@ def _got(details: ErrorDetails, path: KeyPath, origin: Origin) -> str:
         return "a list" if value else "an empty list"
     takes_text = (lookup(path) or {}).get("type") == "string"
     if path[:2] == _SECRET:
-        return "nothing" if value in (None, "") else "another type; put the key in quotes"
+        if value in (None, ""):
+            return "nothing"
+        is_item = len(path) > len(_SECRET)
+        return "another type; put the key in quotes" if is_item else "one value; write [...]"
     if value is None:
         return "nothing"
     if not isinstance(value, str):

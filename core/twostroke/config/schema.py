@@ -103,7 +103,10 @@ class KVConfig(_Section):
 
 
 class SamplingConfig(_Section):
-    """What a request gets where it says nothing; null: what the model recommends."""
+    """What a request gets where it says nothing; null: what the model recommends.
+
+    A model that recommends no temperature gets 0.7.
+    """
 
     temperature: float | None = Field(None, ge=0, le=100, description="0 is greedy")
     top_k: int | None = Field(None, ge=0, description="0 is off")

@@ -64,6 +64,7 @@ def build_engine(
         context_tokens=context_tokens,
         eos_ids=frozenset(manifest.tokens.eos_ids),
         memory_plan=plan,
+        bundle_context_tokens=manifest.context_tokens,
     )
 
 

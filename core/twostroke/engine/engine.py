@@ -29,7 +29,7 @@ class Engine:
     """Owns the step thread, the runner and the scheduler of one model.
 
     `context_tokens` bounds prompt and answer together, `memory_plan` says what the KV cache may
-    take. The end-of-sequence token of an answer is counted in `num_completion_tokens`, as OpenAI
+    take; `bundle_context_tokens` is what the context could be at most. The end-of-sequence token of an answer is counted in `num_completion_tokens`, as OpenAI
     counts it, but no TokenEvent is sent for it; the same holds for a request's `stop_ids`.
     """
 
@@ -41,10 +41,12 @@ class Engine:
         context_tokens: int,
         eos_ids: frozenset[TokenId],
         memory_plan: MemoryPlan,
+        bundle_context_tokens: int | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.context_tokens = context_tokens
         self.memory_plan = memory_plan
+        self._bundle_context_tokens = bundle_context_tokens
         self.vocab_size = runner.vocab_size
         self.placements: Mapping[Stroke, Placement] = dict(runner.placements)
         self._runner = runner
@@ -111,7 +113,7 @@ class Engine:
         timeline = Timeline(arrived_at, self._clock(), tokenise_ms)
         eos_ids = frozenset() if params.ignore_eos else self._eos_ids
         work = Work(
-            sequence_for(request, self.context_tokens),
+            sequence_for(request, self.context_tokens, self._bundle_context_tokens),
             sink,
             timeline,
             SamplerState(params, request.prompt_ids),

@@ -43,18 +43,28 @@ class Sequence:
         return self.num_tokens >= self.max_total_tokens
 
 
-def sequence_for(request: Request, context_tokens: int) -> Sequence:
+def sequence_for(
+    request: Request, context_tokens: int, bundle_context_tokens: int | None = None
+) -> Sequence:
     """A waiting sequence; its length is bounded by the request and by the context.
+
+    `bundle_context_tokens` is what the context could be at most; None is no more than it is.
 
     Raises:
         ContextLengthError: the prompt leaves no room for a single token of answer.
     """
     num_prompt_tokens = len(request.prompt_ids)
     if num_prompt_tokens + 1 > context_tokens:
+        limit = bundle_context_tokens or context_tokens
+        or_grow = (
+            f" or serve the model with a larger context_tokens (its bundle takes up to {limit})"
+            if limit > context_tokens
+            else ""
+        )
         raise ContextLengthError(
             f"The prompt has {num_prompt_tokens} tokens, the context holds {context_tokens} with "
-            f"at least one for the answer. Shorten the prompt to {context_tokens - 1} tokens or "
-            f"serve the model with a larger context_tokens.",
+            f"at least one for the answer. Shorten the prompt to {context_tokens - 1} tokens"
+            f"{or_grow}.",
             param="prompt",
         )
     max_total_tokens = context_tokens

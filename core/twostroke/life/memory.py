@@ -84,11 +84,12 @@ def plan_memory(
     capacity = kv_capacity(context_tokens)
     tokens_in_budget = budget_bytes // bytes_per_token
     if tokens_in_budget < capacity:
-        fits = max(tokens_in_budget // 8 * 8 - 1, 0)
+        fits = tokens_in_budget // 8 * 8 - 1
+        smaller = f" or set context_tokens to {fits} or less" if fits > 1 else ""
         raise OutOfMemoryError(
             f"The KV cache of one sequence of {context_tokens} tokens takes "
-            f"{_mib(capacity * bytes_per_token)}, the budget is {_mib(budget_bytes)}. "
-            f"Raise kv.budget or set context_tokens to {fits} or less."
+            f"{_size(capacity * bytes_per_token)}, the budget is {_size(budget_bytes)}. "
+            f"Raise kv.budget{smaller}."
         )
     if touches_lazily:
         num_rows = max_rows
@@ -99,5 +100,5 @@ def plan_memory(
     return MemoryPlan(num_rows, capacity, bytes_per_token, kv_tokens_total, budget_bytes)
 
 
-def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.1f} MiB"
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes / 2**10:.1f} KiB"

@@ -46,6 +46,7 @@ def load(
         progress=progress,
     )
     bundle = open_resolved(root)
+    _warn_of_precision(bundle, model)
     tokenizer = Tokenizer.open(bundle)
     template = ChatTemplate.open(bundle, tokenizer)
     if template is None:
@@ -53,3 +54,17 @@ def load(
             "%s has no chat template: it completes prompts and refuses messages", model.name
         )
     return Loaded(bundle, tokenizer, template, open_engine(bundle, model, scheduler, plugins))
+
+
+def _warn_of_precision(bundle: Bundle, model: ModelConfig) -> None:
+    own = bundle.manifest.quantisation.precision
+    if "precision" in model.model_fields_set and model.precision != own:
+        log.warning(
+            "%s: precision is set to %s, but the bundle %s is %s and stays so; leave precision "
+            "out, or name the source model to have %s exported",
+            model.name,
+            model.precision,
+            bundle.root,
+            own,
+            model.precision,
+        )

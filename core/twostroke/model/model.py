@@ -13,10 +13,11 @@ from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
 from twostroke.engine.engine import Engine
+from twostroke.errors import UnavailableError
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import Loaded, load
-from twostroke.model.sampling import build_sampling
+from twostroke.model.sampling import UNADVISED, build_sampling
 from twostroke.model.settings import settings_of
 from twostroke.model.status import (
     fallback_sentence,
@@ -43,9 +44,10 @@ class Model:
         self.tokenizer = loaded.tokenizer
         self.template = loaded.template
         self._opened = loaded.opened
+        self._is_closed = False
         recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
         configured = (sampling or SamplingConfig()).model_dump(exclude_none=True)
-        self._sampling_defaults: Mapping[str, Any] = {**recommended, **configured}
+        self._sampling_defaults: Mapping[str, Any] = {**UNADVISED, **recommended, **configured}
 
     @classmethod
     def open(
@@ -169,8 +171,9 @@ class Model:
 
         Raises:
             RequestError: the prompt or a parameter is wrong.
-            UnavailableError: too many requests wait already.
+            UnavailableError: too many requests wait already, or the model is closed.
         """
+        self._refuse_closed()
         arrived_at = time.monotonic()
         params = self.sampling(**sampling)
         request = Request(new_request_id(), self.encode(prompt), params)
@@ -202,10 +205,13 @@ class Model:
         Raises:
             RequestError: a parameter is wrong; what is wrong with the prompt shows when the
                 first token is asked for.
+            UnavailableError: the model is closed.
         """
+        self._refuse_closed()
         params = self.sampling(**sampling)
 
         def start() -> Callable[[], TextEvents]:
+            self._refuse_closed()
             arrived_at = time.monotonic()
             request = Request(new_request_id(), self.encode(prompt), params)
             tokenise_ms = (time.monotonic() - arrived_at) * 1e3
@@ -235,7 +241,20 @@ class Model:
 
     def close(self, *, drain_timeout_s: float = 0.0) -> None:
         """Ends what still runs (after up to `drain_timeout_s`) and frees the device."""
+        self._is_closed = True
         self._opened.close(drain_timeout_s=drain_timeout_s)
+
+    def __repr__(self) -> str:
+        decode = self.placement_report["decode"]
+        state = ", closed" if self._is_closed else ""
+        return (
+            f"<twostroke.Model {self.name!r}: {self.bundle.manifest.quantisation.precision} on "
+            f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
+        )
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise UnavailableError(f"This model is closed: {self.name}. Open it again to use it.")
 
     def __enter__(self) -> Self:
         return self

@@ -22,6 +22,11 @@ _Check = Callable[[str, Any], Any]
 NAMES = tuple(item.name for item in dataclasses.fields(SamplingParams))
 
 
+# What a model gets that recommends no temperature: at 1.0, which is a model's distribution as it
+# is, small and quantised models wander off.
+UNADVISED: Mapping[str, Any] = MappingProxyType({"temperature": 0.7})
+
+
 def build_sampling(
     given: Mapping[str, Any],
     *,

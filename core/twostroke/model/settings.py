@@ -67,10 +67,13 @@ def _model_named(config: Config, name: str | None, source: str) -> ModelConfig:
 
 
 def _with(section: _S, given: Mapping[str, Any]) -> _S:
-    """A copy of `section` with those of `given` that belong to it, checked."""
+    """A copy of `section` with those of `given` that belong to it, checked.
+
+    `model_fields_set` stays what somebody set.
+    """
     own = {key: value for key, value in given.items() if key in type(section).model_fields}
     try:
-        return type(section).model_validate({**section.model_dump(), **own})
+        return type(section).model_validate({**section.model_dump(exclude_unset=True), **own})
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()

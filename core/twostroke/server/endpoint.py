@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from aiohttp import web
 
@@ -45,7 +46,7 @@ class Endpoint:
             await self.close()
             raise ConfigError(
                 [
-                    f"Cannot listen on {host} port {port}: {error.strerror or error}. "
+                    f"Cannot listen on {host} port {port}: {_reason(error)}. "
                     "Choose another with --set server.port=… or server.host."
                 ]
             ) from None
@@ -56,6 +57,11 @@ class Endpoint:
         """E.g. `http://127.0.0.1:8080`."""
         host = self._config.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def num_running(self) -> int:
+        """Requests that are being answered right now."""
+        return self._in_flight.count
 
     async def drain(self, give_up: asyncio.Event) -> None:
         """Refuses new requests and waits for the running ones.
@@ -80,3 +86,10 @@ class Endpoint:
         if self._site_runner is not None:
             await self._site_runner.cleanup()
         await self._app_runner.cleanup()
+
+
+def _reason(error: OSError) -> str:
+    """asyncio writes the address into `strerror`; a name that can't be found has a code below 0."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return error.strerror or str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
-from twostroke.config.schema import Config, ModelConfig
+from twostroke.config.schema import Config, ModelConfig, ServerConfig
 from twostroke.model import Model
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.loading import Loading, LoadModel
@@ -64,6 +65,7 @@ async def _serve(config: Config, load: LoadModel, started: Callable[[Loading], N
     models = Models([model.name for model in config.models])
     endpoint = Endpoint(models, config.server)
     await endpoint.listen()
+    _warn_of_open_door(config.server)
     try:
         with StopSignals() as signals:
             loading = Loading(config, models, load)
@@ -71,7 +73,7 @@ async def _serve(config: Config, load: LoadModel, started: Callable[[Loading], N
             loading.start()
             logger.info("listening on %s, loading %s", endpoint.url, ", ".join(models.names))
             await _until_stopped(loading, signals, lambda: _announce(models, endpoint.url))
-            logger.info("stopping: waiting for running requests")
+            logger.info("%s", _farewell(endpoint.num_running, config.server.shutdown_timeout_s))
             await endpoint.drain(signals.hurry)
             await _close_models(models)
             is_clean = models.is_ready and not signals.hurry.is_set()
@@ -106,8 +108,35 @@ async def _until_stopped(
         stop.cancel()
 
 
+def _warn_of_open_door(server: ServerConfig) -> None:
+    if not server.keys and not is_loopback(server.host):
+        logger.warning(
+            "server.host is %s and server.keys is empty: whoever reaches this address may use the "
+            "models; set server.keys, or server.host to 127.0.0.1",
+            server.host,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address; of names only localhost is known to be so."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def _announce(models: Models, url: str) -> None:
     print(f"twostroke: serving {', '.join(models.names)} on {url}", flush=True)
+
+
+def _farewell(num_running: int, timeout_s: float) -> str:
+    if not num_running:
+        return "stopping"
+    requests = "1 request" if num_running == 1 else f"{num_running} requests"
+    them = "it" if num_running == 1 else "them"
+    return (
+        f"stopping: waiting up to {timeout_s:g} s for {requests}; a second signal cuts {them} off"
+    )
 
 
 async def _close_models(models: Models) -> None:

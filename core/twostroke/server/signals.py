@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks for a stop, the second insists, the third kills."""
+"""Ctrl-C, SIGTERM and a closed terminal: the first asks, the second insists, the third kills."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from contextlib import suppress
 from types import FrameType
 
 _SIGNALS = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+    if hasattr(signal, name)
 ]
 
 
@@ -33,7 +35,10 @@ class StopSignals:
             loop.call_soon_threadsafe(self._note, number)
 
         for number in _SIGNALS:
-            self._previous[number] = signal.getsignal(number)
+            previous = signal.getsignal(number)
+            if previous is signal.SIG_IGN and number == getattr(signal, "SIGHUP", None):
+                continue  # started by `nohup`, to outlive its terminal
+            self._previous[number] = previous
             # The loop's own handlers wake it from its sleep; on Windows there are none.
             try:
                 loop.add_signal_handler(number, on_signal, number)
@@ -51,7 +56,7 @@ class StopSignals:
             self.stop.set()
             return
         self.hurry.set()
-        for each in _SIGNALS:
+        for each in self._previous:
             _restore(each, signal.SIG_DFL)
 
 

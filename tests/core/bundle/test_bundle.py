@@ -1,7 +1,6 @@
 import json
 import os
-import tempfile
-from pathlib import Path
+import shutil
 
 import pytest
 
@@ -71,10 +70,26 @@ def test_a_failed_export_leaves_nothing(tmp_path, fault):
     assert os.listdir(tmp_path) == []
 
 
+def test_an_interrupt_right_behind_the_folders_making_leaves_nothing(tmp_path, monkeypatch):
+    make = os.mkdir
+
+    def interrupted(path, *rest, **more):
+        make(path, *rest, **more)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt), sealing(tmp_path / "out"):
+        pass
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_a_killed_export_left_is_swept(tmp_path):
-    mine = tempfile.mkdtemp(prefix=".out[1].", suffix=".part", dir=tmp_path)
-    (Path(mine) / "half").write_bytes(b"x")
-    others = [".out[1].longer-name.12345678.part", ".other.12345678.part", ".out[1].lock", "out[1]"]
+    with sealing(tmp_path / "out[1]") as folder:
+        mine = tmp_path / folder.name
+        (folder / MANIFEST_NAME).touch()
+    shutil.move(tmp_path / "out[1]", mine)
+    random = mine.name.split(".")[-2]
+    others = [f".out[1].longer.{random}.part", f".other.{random}.part", ".out[1].lock", "out[1]"]
     for name in others:
         (tmp_path / name).mkdir()
     sweep(tmp_path / "out[1]")

@@ -14,8 +14,10 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_check_says_what_the_file_holds(capsys):
     assert main(["config", "check", str(ROOT / "config.yaml")]) == 0
     told = capsys.readouterr()
-    expected = "ok, 1 model: smollm2-135m-instruct (int8, backend auto)\n"
-    assert told.out == f"{ROOT / 'config.yaml'}: {expected}"
+    first, last = told.out.splitlines()
+    expected = "ok, 1 model: smollm2-135m-instruct (int8, backend auto)"
+    assert first == f"{ROOT / 'config.yaml'}: {expected}"
+    assert last == "not checked: devices, backend options, memory"
     assert told.err == ""
 
 
@@ -34,6 +36,42 @@ def test_check_tells_every_problem_and_exits_with_2(tmp_path, capsys):
     ]
     assert problems[0].startswith(f"{path}:1: ")
     assert problems[2].startswith("--set server.port=x: ")
+
+
+def test_check_names_backends_and_sources_that_do_not_exist(tmp_path, capsys):
+    path = tmp_path / "deploy.yaml"
+    path.write_text(
+        "models:\n"
+        "  - {name: a, source: ./nowhere, backend: cdua, fallback: [cpu, auto]}\n"
+        "  - {name: b, source: package:no_such_package/x.gguf, prefill: {backend: cup}}\n"
+        "  - {name: c, source: acme/tiny, decode: {backend: cuda}}\n",
+        encoding="utf-8",
+    )
+    assert main(["config", "check", str(path)]) == 2
+    first, *problems = capsys.readouterr().err.splitlines()
+    assert first == "twostroke: error: the configuration has 5 problems:"
+    assert problems[0].startswith(f"models[0].source: There is no model at {tmp_path / 'nowhere'}")
+    assert problems[1].startswith("models[0].backend: There is no backend 'cdua'. Did you mean")
+    assert "'cuda'" in problems[1]
+    assert problems[2].startswith("models[0].fallback[1]: auto is no backend")
+    assert problems[3].startswith("models[1].source: The model lies in the Python package")
+    assert problems[4].startswith("models[1].prefill.backend: There is no backend 'cup'.")
+
+
+def test_check_refuses_a_backend_whose_plugin_is_blocked(tmp_path, capsys):
+    arguments = ["--set", f"models.0.source={tmp_path}", "--set", "models.0.backend=cpu"]
+    block = ["--set", 'plugins.block=["cpu"]']
+    path = tmp_path / "deploy.yaml"
+    path.write_text("models: [{name: a, source: .}]\n", encoding="utf-8")
+    assert main(["config", "check", str(path), *arguments, *block]) == 2
+    assert "models[0].backend: The backend 'cpu' cannot be used" in capsys.readouterr().err
+
+
+def test_check_says_that_hub_ids_are_not_looked_up(tmp_path, capsys):
+    path = tmp_path / "deploy.yaml"
+    path.write_text("models: [{name: a, source: acme/tiny}]\n", encoding="utf-8")
+    assert main(["config", "check", str(path)]) == 0
+    assert "not checked: whether the hub has acme/tiny (no such" in capsys.readouterr().out
 
 
 def test_schema_prints_the_schema(capsys):

@@ -100,6 +100,13 @@ def test_files_that_cannot_be_used_are_named(failing, capsys):
     assert capsys.readouterr().err == "twostroke: error: /out: Permission denied\n"
 
 
+def test_an_output_that_cannot_be_written_is_no_fault_of_ours(failing, capsys):
+    assert failing(OSError(28, "No space left on device")) == 2
+    assert capsys.readouterr().err == (
+        "twostroke: error: the output cannot be written: No space left on device\n"
+    )
+
+
 def test_interrupts(failing, capsys):
     assert failing(KeyboardInterrupt()) == 130
     assert "Traceback" not in capsys.readouterr().err

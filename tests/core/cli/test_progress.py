@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import logging
+import threading
 
 import pytest
 
@@ -69,6 +71,43 @@ def test_a_terminal_is_not_flooded(monkeypatch):
     monkeypatch.setattr(module, "time", Stopped())
     many = [Progress("loading", step / 1000) for step in range(1000)]
     assert show(Terminal(), many).count("loading") == 1
+
+
+def test_the_clock_goes_on_while_a_stage_says_nothing(monkeypatch):
+    monkeypatch.setattr(module, "_TICK_S", 0.001)
+    ticks = threading.Event()
+
+    class Watched(Terminal):
+        def write(self, text: str) -> int:
+            if self.getvalue().count("loading") == 3:
+                ticks.set()
+            return super().write(text)
+
+    out = Watched()
+    with ProgressDisplay(out) as display:
+        display(Progress("loading", 0.0))
+        assert ticks.wait(10)
+    lines = out.getvalue().split("\x1b[K")[1:]
+    assert len(lines) >= 3
+    assert all(line.strip() == "0%  0:00  loading" for line in lines)
+
+
+def test_a_log_record_gets_a_line_of_its_own():
+    out = Terminal()
+    handler = logging.StreamHandler(out)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        with ProgressDisplay(out) as display:
+            display(Progress("loading", 0.0))
+            logging.getLogger("twostroke.server").warning("somebody asked")
+            display(Progress("tracing", 0.5))
+        logging.getLogger("twostroke.server").warning("ready")
+    finally:
+        root.removeHandler(handler)
+    screen = [line.rpartition("\x1b[K")[2] for line in out.getvalue().split("\n")]
+    assert screen == ["somebody asked", " 50%  0:00  tracing", "ready", ""]
+    assert not handler.filters
 
 
 @pytest.mark.parametrize("fraction", [-1.0, 1.7])

@@ -22,5 +22,13 @@ def test_the_answer_ends_with_max_tokens_or_the_context(num_prompt_tokens, max_t
 def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers():
     with pytest.raises(ContextLengthError, match=r"has 10 tokens, the context holds 10") as caught:
         sequence_for(request(10, 1), 10)
+    assert str(caught.value).endswith("Shorten the prompt to 9 tokens.")
     assert caught.value.param == "prompt"
     assert caught.value.status == 400
+
+
+def test_a_larger_context_is_advised_only_where_the_bundle_has_one():
+    with pytest.raises(ContextLengthError, match=r"larger context_tokens .*up to 64\)\."):
+        sequence_for(request(10, 1), 10, 64)
+    with pytest.raises(ContextLengthError, match=r"Shorten the prompt to 9 tokens\.$"):
+        sequence_for(request(10, 1), 10, 10)

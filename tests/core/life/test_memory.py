@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,11 @@ def test_a_budget_under_one_row_names_both_sizes_and_what_would_fit():
         plan(159)
 
 
+def test_a_budget_under_any_context_advises_no_context():
+    with pytest.raises(OutOfMemoryError, match=r"the budget is 0\.1 KiB\. Raise kv\.budget\.$"):
+        plan(79)
+
+
 @given(
     st.integers(1, 10**5),
     st.integers(1, 10**5),
@@ -67,9 +74,10 @@ def test_a_plan_never_exceeds_its_budget(bytes_per_token, context, max_rows, bud
             touches_lazily=lazy,
         )
     except OutOfMemoryError as error:
-        fits = int(str(error).split(" or less")[0].rsplit(" ", 1)[1])
-        assert fits < context
-        if fits:
+        advised = re.search(r"context_tokens to (\d+) or less", str(error))
+        if advised:
+            fits = int(advised[1])
+            assert fits < context
             plan_memory(
                 bytes_per_token=bytes_per_token,
                 context_tokens=fits,

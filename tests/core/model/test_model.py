@@ -12,6 +12,7 @@ import pytest
 
 import twostroke
 from twostroke.backends.discovery import Plugins
+from twostroke.bundle.manifest import GenerationDefaults
 from twostroke.errors import ContextLengthError, EngineError, RequestError, UnavailableError
 from twostroke.model import Model, TextEvent
 from twostroke.testing import make_echo_bundle
@@ -261,3 +262,12 @@ def test_configured_sampling_goes_before_the_models_and_behind_the_requests(
     assert (silent.temperature, silent.top_p) == (0.0, 0.5)
     assert silent.max_tokens == model.context_tokens
     assert (spoken.top_p, spoken.max_tokens) == (0.9, model.context_tokens)
+
+
+def test_a_model_that_recommends_nothing_gets_a_calm_temperature(
+    plugins: Plugins, tmp_path: Path
+) -> None:
+    bundle = make_echo_bundle(tmp_path / "silent", generation=GenerationDefaults(top_p=0.9))
+    with Model.open(bundle, backend="echo", plugins=plugins) as model:
+        assert (model.sampling().temperature, model.sampling().top_p) == (0.7, 0.9)
+        assert model.sampling(temperature=1.0).temperature == 1.0

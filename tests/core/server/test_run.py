@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -164,7 +166,10 @@ def test_an_address_that_is_taken_is_named(serve):
         port = taken.getsockname()[1]
         served = serve(server={"port": port})
         assert served.exit_code() == 2
-    assert any(f"port {port}" in line and "server.port" in line for line in served.log)
+    assert any(
+        f"port {port}: {os.strerror(errno.EADDRINUSE).lower()}. " in line for line in served.log
+    )
+    assert any("server.port" in line for line in served.log)
 
 
 def test_a_host_that_is_not_ours_is_named(serve):

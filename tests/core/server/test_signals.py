@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sen
 
 
 @pytest.mark.parametrize("loop_has_handlers", [True, False], ids=["unix", "windows"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_the_first_asks_and_the_second_insists(monkeypatch, loop_has_handlers, number):
     if not loop_has_handlers:
         missing = Mock(side_effect=NotImplementedError)
@@ -31,3 +31,17 @@ async def test_the_first_asks_and_the_second_insists(monkeypatch, loop_has_handl
         assert signals.number == number
         assert signal.getsignal(number) == signal.SIG_DFL, "a third one kills"
     assert signal.getsignal(number) == before
+
+
+async def test_under_nohup_a_closed_terminal_means_nothing():
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignals() as signals:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(signals.stop.wait(), 5)
+            assert signals.number == signal.SIGTERM
+            assert not signals.hurry.is_set()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, previous)

@@ -1,0 +1,23 @@
+"""Says when a bundle is far from its source, so that nobody takes a bad export for a bad model."""
+
+from __future__ import annotations
+
+from twostroke.bundle.manifest import Manifest
+
+_LOSSY_KL = 0.05  # nats; int8 stays below 0.01, text goes astray above 0.1
+_LOSSY_TOP1 = 0.9
+
+
+def quality_note(manifest: Manifest) -> str | None:
+    """One sentence where quantisation has cost much of the model's quality; None elsewhere."""
+    measured = manifest.verification
+    if measured is None or measured.mean_kl is None or measured.top1_agreement is None:
+        return None
+    if measured.mean_kl <= _LOSSY_KL and measured.top1_agreement >= _LOSSY_TOP1:
+        return None
+    precision = manifest.quantisation.precision
+    return (
+        f"{precision} costs this model a lot: it agrees with its source at "
+        f"{measured.top1_agreement:.0%} of the positions (KL divergence {measured.mean_kl:.2g}); "
+        f"int8 stays close to it"
+    )

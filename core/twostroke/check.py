@@ -1,0 +1,61 @@
+"""What a right YAML may still have wrong: names of backends and places of models.
+
+Nothing is loaded and no network is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from twostroke.backends.choose import AUTO, check_name
+from twostroke.backends.discovery import Plugins
+from twostroke.config.schema import Config, ModelConfig
+from twostroke.errors import TwostrokeError
+from twostroke.source import locate
+
+
+def find_faults(config: Config, plugins: Plugins) -> list[str]:
+    """Everything that a start would refuse for sure, each as `KEY PATH: sentence`."""
+    return [
+        f"models[{index}].{fault}"
+        for index, model in enumerate(config.models)
+        for fault in _faults(model, plugins)
+    ]
+
+
+def hub_ids(config: Config) -> list[str]:
+    """The sources that are no paths here; whether the hub has them only the network knows."""
+    ids = []
+    for model in config.models:
+        try:
+            located = locate(model.source)
+        except TwostrokeError:
+            continue  # a fault, and told as one
+        if isinstance(located, str):
+            ids.append(located)
+    return ids
+
+
+def _faults(model: ModelConfig, plugins: Plugins) -> Iterator[str]:
+    try:
+        locate(model.source)
+    except TwostrokeError as error:
+        yield f"source: {error}"
+    for path, name in _backend_names(model):
+        if name == AUTO and path.startswith("fallback"):
+            yield f"{path}: auto is no backend; name the ones that may take over."
+            continue
+        try:
+            check_name(plugins, name)
+        except TwostrokeError as error:
+            yield f"{path}: {error}"
+
+
+def _backend_names(model: ModelConfig) -> Iterator[tuple[str, str]]:
+    yield "backend", model.backend
+    if model.prefill.backend is not None:
+        yield "prefill.backend", model.prefill.backend
+    if model.decode.backend is not None:
+        yield "decode.backend", model.decode.backend
+    for index, name in enumerate(model.fallback):
+        yield f"fallback[{index}]", name

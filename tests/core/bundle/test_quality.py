@@ -1,0 +1,49 @@
+import pytest
+
+from twostroke.bundle.manifest import (
+    Architecture,
+    KVLayer,
+    Manifest,
+    Quantisation,
+    Verification,
+)
+from twostroke.bundle.quality import quality_note
+
+
+def measured(kl, top1):
+    verification = Verification(
+        num_steps=17,
+        prefill_max_abs_diff=1.0,
+        decode_max_abs_diff=1.0,
+        num_argmax_equal=10,
+        mean_kl=kl,
+        top1_agreement=top1,
+    )
+    return Manifest(
+        name="tiny",
+        architecture=Architecture(
+            model_type="llama",
+            num_layers=1,
+            hidden_size=8,
+            num_heads=2,
+            vocab_size=16,
+            num_parameters=100,
+        ),
+        context_tokens=32,
+        kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
+        quantisation=Quantisation(precision="int4"),
+        verification=verification,
+    )
+
+
+@pytest.mark.parametrize(("kl", "top1"), [(0.2, 0.95), (0.01, 0.8)])
+def test_a_lossy_bundle_is_told(kl, top1):
+    note = quality_note(measured(kl, top1))
+    assert note is not None
+    assert note.startswith("int4 costs")
+    assert f"{top1:.0%}" in note
+
+
+@pytest.mark.parametrize(("kl", "top1"), [(0.002, 0.97), (None, None)])
+def test_a_faithful_or_unmeasured_bundle_needs_no_note(kl, top1):
+    assert quality_note(measured(kl, top1)) is None
