@@ -21,6 +21,9 @@ Messages = Annotated[list[dict[str, Any]], Field(min_length=1)]
 
 S = TypeVar("S", bound=BaseModel)
 
+_NEAR = 0.7  # max_new_tokens still means max_tokens
+_MAX_NAMED = 8
+
 
 class SamplingFields(BaseModel):
     """How tokens are chosen, by the names every surface takes. None means: the model's default.
@@ -71,17 +74,23 @@ def check_shape(shape: type[S], body: Mapping[str, Any]) -> S:
     """The body as `shape`.
 
     Raises:
-        RequestError: names the first field at fault, what was expected, and how many more there
-            are.
+        RequestError: names every field that is not known, or the first one at fault and what
+            was expected; and how many more are wrong.
     """
     try:
         return shape.model_validate(body)
     except ValidationError as error:
         details = error.errors(include_url=False)
+    unknown = [field_path(d["loc"]) for d in details if d["type"] == "extra_forbidden"]
     first = details[0]
-    more = f" ({len(details) - 1} more fields are wrong.)" if len(details) > 1 else ""
-    path = field_path(first["loc"])
-    raise RequestError(_sentence(shape, path, first) + more, param=path) from None
+    path = unknown[0] if unknown else field_path(first["loc"])
+    others = len(details) - (len(unknown) or 1)
+    more = f" ({others} more field{'s are' if others > 1 else ' is'} wrong.)" if others else ""
+    if unknown:
+        sentence = _unknown_fields(unknown, sorted(shape.model_fields))
+    else:
+        sentence = _sentence(path, first)
+    raise RequestError(sentence + more, param=path) from None
 
 
 def field_path(loc: tuple[int | str, ...]) -> str:
@@ -92,10 +101,8 @@ def field_path(loc: tuple[int | str, ...]) -> str:
     return path[:200]
 
 
-def _sentence(shape: type[BaseModel], path: str, detail: ErrorDetails) -> str:
+def _sentence(path: str, detail: ErrorDetails) -> str:
     kind = detail["type"]
-    if kind == "extra_forbidden":
-        return _unknown_field(path, sorted(shape.model_fields))
     if kind == "missing":
         return f"{path} is missing."
     if kind == "value_error":
@@ -106,10 +113,19 @@ def _sentence(shape: type[BaseModel], path: str, detail: ErrorDetails) -> str:
     return f"{path} must be {expected}, not {_shown(detail['input'])}."
 
 
-def _unknown_field(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}."
-    return f"{name!r} is not a field of this request; {hint}"
+def _unknown_fields(names: list[str], known: list[str]) -> str:
+    """Names them all, each with the field that was probably meant."""
+    shown = []
+    for name in names[:_MAX_NAMED]:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+        shown.append(f"{name!r} (did you mean {near[0]!r}?)" if near else repr(name))
+    if len(names) > _MAX_NAMED:
+        shown.append(f"{len(names) - _MAX_NAMED} more")
+    *before, last = shown
+    listed = f"{', '.join(before)} and {last}" if before else last
+    what = "are not fields" if before else "is not a field"
+    hint = "" if all("(did" in each for each in shown) else f" Known are {', '.join(known)}."
+    return f"{listed} {what} of this request.{hint}"
 
 
 def _shown(value: Any) -> str:

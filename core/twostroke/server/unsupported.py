@@ -6,6 +6,7 @@ make the answer another one is refused by name. Silently different is the worst 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -71,7 +72,7 @@ def refuse_unsupported(body: Mapping[str, Any]) -> None:
         value, harmless = body[name], HARMLESS[name]
         if value is None or any(_same(value, allowed) for allowed in harmless):
             continue
-        only = f"; only {' or '.join(map(repr, harmless))} is taken" if harmless else ""
+        only = f"; only {' or '.join(map(json.dumps, harmless))} is taken" if harmless else ""
         raise RequestError(
             f"{name} is not supported by this server{only}. Leave it out.",
             param=name,

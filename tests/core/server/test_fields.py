@@ -83,7 +83,30 @@ def test_generate_names_the_nearest_field(name, nearest):
 
 
 def test_generate_lists_its_fields_where_none_is_near():
-    assert "known are frequency_penalty, ignore_eos" in str(refusal(GenerateBody, {"zzz": 1}))
+    error = refusal(GenerateBody, {"zzz": 1})
+    assert str(error).startswith("'zzz' is not a field of this request. Known are frequency_")
+
+
+def test_generate_names_every_unknown_field():
+    error = refusal(GenerateBody, {"prompt": "hi", "temprature": 1, "user": "me", "n": 1})
+    start = "'temprature' (did you mean 'temperature'?), 'user' and 'n' are not fields of this"
+    assert str(error).startswith(start)
+    assert error.param == "temprature"
+    many = refusal(GenerateBody, {f"zzz{number}": 1 for number in range(1000)})
+    assert " and 992 more are not fields" in str(many)
+
+
+def test_one_more_mistake_is_one():
+    error = refusal(GenerateBody, {"seed": "a", "zzz": 1})
+    assert str(error).startswith("'zzz' is not a field")
+    assert str(error).endswith("(1 more field is wrong.)")
+
+
+def test_values_are_written_as_in_json():
+    with pytest.raises(RequestError, match="only false is taken"):
+        refuse_unsupported({"echo": True})
+    with pytest.raises(RequestError, match='only "none" or "auto" is taken'):
+        refuse_unsupported({"tool_choice": "required"})
 
 
 @pytest.mark.parametrize("body", [{}, {"prompt": "a", "messages": [{}]}])
