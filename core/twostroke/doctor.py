@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -120,8 +121,17 @@ def _device_words(device: Device) -> str:
 
 
 def _writable(folder: Path) -> str:
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return "writable" if os.access(existing, os.W_OK) else "NOT writable: set TWOSTROKE_CACHE"
+    """Tries it: what a folder's modes say is not what a read-only or full disk does.
+
+    A folder that is not there yet is tried where it would be made, and not left behind.
+    """
+    existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    try:
+        with tempfile.TemporaryDirectory(prefix=".twostroke-", dir=existing) as trial:
+            Path(trial, "trial").write_bytes(b"written")
+    except OSError as error:
+        return f"NOT writable ({error.strerror or error}): set TWOSTROKE_CACHE to a folder that is"
+    return "writable"
 
 
 def _indent(lines: Sequence[str]) -> list[str]:

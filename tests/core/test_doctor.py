@@ -83,11 +83,18 @@ def test_a_missing_export_package_is_told_with_what_brings_it(monkeypatch):
     assert 'pip install "twostroke[export]"' in report
 
 
-def test_a_cache_that_cannot_be_written_is_told(monkeypatch, tmp_path):
+def test_a_cache_that_can_be_made_is_writable(monkeypatch, tmp_path):
     monkeypatch.setenv("TWOSTROKE_CACHE", str(tmp_path / "deep" / "cache"))
     assert f"cache: {tmp_path / 'deep' / 'cache'} (writable)" in format_doctor(plugins(CPU))[0]
-    monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert "NOT writable: set TWOSTROKE_CACHE" in format_doctor(plugins(CPU))[0]
+    assert list(tmp_path.iterdir()) == []  # the trial left nothing
+
+
+@pytest.mark.parametrize("inside", [".", "deep/cache"])
+def test_a_cache_below_a_file_cannot_be_written(monkeypatch, tmp_path, inside):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("TWOSTROKE_CACHE", str(tmp_path / "file" / inside))
+    report = format_doctor(plugins(CPU))[0]
+    assert "NOT writable (Not a directory): set TWOSTROKE_CACHE" in report
 
 
 def test_the_report_of_this_machine_holds_together():
