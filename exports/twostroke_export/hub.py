@@ -47,15 +47,15 @@ def download(source: str) -> tuple[Path, dict[str, Any]]:
         raise ExportError(f"{repo_id} has no revision {revision!r}; look at its page.") from None
     except errors.RepositoryNotFoundError:
         raise ExportError(
-            f"{source} is neither a file here nor a model on the hub (or it is private: set "
-            f"HF_TOKEN)."
+            f"There is no folder or file at {source}, and the hub has no model of that name "
+            f"either (or it is private: set HF_TOKEN)."
         ) from None
     except errors.EntryNotFoundError as error:
         if isinstance(error, errors.LocalEntryNotFoundError):
-            raise _unreachable(source, error) from error
+            raise _unreachable(source, error) from None
         raise ExportError(f"{repo_id} has no file {inside[0] if inside else ''!r}.") from None
     except Exception as error:  # HTTP clients and the disk fail in many ways
-        raise _unreachable(source, error) from error
+        raise _unreachable(source, error) from None
     facts = {"kind": "hub", "id": repo_id, "revision": _commit(path)}
     return path, facts | ({"file": inside[0]} if inside else {})
 
@@ -63,8 +63,8 @@ def download(source: str) -> tuple[Path, dict[str, Any]]:
 def _unreachable(source: str, error: Exception) -> ExportError:
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return ExportError(
-        f"{source} is no file here and could not be downloaded from the hub "
-        f"({first_line[:200]}); check the name and the network."
+        f"There is no folder or file at {source}, and as a hub id it could not be downloaded "
+        f"({first_line[:200]}). Check the path; for a model of the hub, the name and the network."
     )
 
 
