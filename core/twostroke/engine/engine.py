@@ -29,8 +29,9 @@ class Engine:
     """Owns the step thread, the runner and the scheduler of one model.
 
     `context_tokens` bounds prompt and answer together, `memory_plan` says what the KV cache may
-    take; `bundle_context_tokens` is what the context could be at most. The end-of-sequence token of an answer is counted in `num_completion_tokens`, as OpenAI
-    counts it, but no TokenEvent is sent for it; the same holds for a request's `stop_ids`.
+    take; `bundle_context_tokens` is what the context could be at most. The end-of-sequence token
+    of an answer is counted in `num_completion_tokens`, as OpenAI counts it, but no TokenEvent is
+    sent for it; the same holds for a request's `stop_ids`.
     """
 
     def __init__(

@@ -191,3 +191,11 @@ def test_a_key_is_never_shown(write):
     assert "778" not in shown
     path = write("server: {keys: [secret-one]}\n")
     assert "secret-one" not in repr(load_config(path))
+
+
+def test_a_single_key_is_told_to_be_a_list_without_being_shown(write):
+    (problem,) = problems(write("server: {keys: secret}\n"))
+    assert problem.startswith("deploy.yaml:1: server.keys: expected ")
+    assert problem.endswith("got one value; write [...]")
+    (problem,) = problems(write("server: {keys: [4711]}\n"))
+    assert problem.endswith("got another type; put the key in quotes")

@@ -204,8 +204,25 @@ def test_a_closed_model_refuses(open_model: OpenModel) -> None:
     model = open_model()
     model.close()
     model.close()
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError, match="This model is closed"):
         model.generate("a")
+    with pytest.raises(UnavailableError, match="This model is closed"):
+        model.stream("a")
+
+
+async def test_a_stream_that_starts_after_the_close_says_why(open_model: OpenModel) -> None:
+    model = open_model()
+    answer = model.stream("a")
+    model.close()
+    with pytest.raises(UnavailableError, match="This model is closed"):
+        await anext(answer)
+
+
+def test_a_model_shows_what_it_is(open_model: OpenModel) -> None:
+    model = open_model()
+    assert repr(model) == "<twostroke.Model 'echo': fp32 on echo, context 512 tokens>"
+    model.close()
+    assert repr(model).endswith("tokens, closed>")
 
 
 def test_closing_a_model_ends_its_answers(open_model: OpenModel) -> None:
@@ -247,6 +264,7 @@ def test_open_is_the_models_open(plugins: Plugins, echo_path: Path) -> None:
 
 
 def test_the_public_names_are_there() -> None:
+    assert set(twostroke.__all__) <= set(dir(twostroke))
     for name in twostroke.__all__:
         assert getattr(twostroke, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
