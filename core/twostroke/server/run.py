@@ -65,7 +65,7 @@ async def _serve(config: Config, load: LoadModel, started: Callable[[Loading], N
     models = Models([model.name for model in config.models])
     endpoint = Endpoint(models, config.server)
     await endpoint.listen()
-    _warn_of_open_door(config.server)
+    warn_of_open_door(config.server)
     try:
         with StopSignals() as signals:
             loading = Loading(config, models, load)
@@ -108,8 +108,9 @@ async def _until_stopped(
         stop.cancel()
 
 
-def _warn_of_open_door(server: ServerConfig) -> None:
-    if not server.keys and not is_loopback(server.host):
+def warn_of_open_door(server: ServerConfig) -> None:
+    """Logs a warning where other machines may reach the models without a key."""
+    if not server.keys and not _is_loopback(server.host):
         logger.warning(
             "server.host is %s and server.keys is empty: whoever reaches this address may use the "
             "models; set server.keys, or server.host to 127.0.0.1",
@@ -117,7 +118,7 @@ def _warn_of_open_door(server: ServerConfig) -> None:
         )
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Whether only this machine reaches the address; of names only localhost is known to be so."""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from twostroke.config.schema import ServerConfig
+from twostroke.server.run import warn_of_open_door
+
 ON_WINDOWS = sys.platform == "win32"
 pytestmark = pytest.mark.skipif(ON_WINDOWS, reason="signals are sent the way of Unix")
 
@@ -96,6 +99,34 @@ def test_the_ready_line_names_models_and_the_port_that_was_taken(serve):
     served.process.send_signal(signal.SIGINT)
     assert served.exit_code() == 0
     assert not any("Traceback" in line for line in served.log)
+    assert any(line.endswith(": stopping\n") for line in served.log)
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "is_told"),
+    [
+        ("0.0.0.0", (), True),
+        ("::", (), True),
+        ("models.example", (), True),
+        ("0.0.0.0", ("key",), False),
+        ("127.0.0.1", (), False),
+        ("127.8.0.1", (), False),
+        ("::1", (), False),
+        ("localhost", (), False),
+    ],
+)
+def test_an_open_door_is_told_in_one_sentence(host, keys, is_told, caplog):
+    warn_of_open_door(ServerConfig(host=host, keys=keys))
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * is_told
+    assert all(f"server.host is {host} and" in text for text in caplog.messages)
+
+
+def test_an_open_door_is_told_at_the_start(serve):
+    served = serve(server={"host": "0.0.0.0"})
+    assert "on http://0.0.0.0:" in served.process.stdout.readline()
+    served.process.send_signal(signal.SIGINT)
+    assert served.exit_code() == 0
+    assert sum("WARNING" in line and "server.keys" in line for line in served.log) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -115,6 +146,8 @@ def test_a_signal_lets_running_streams_end_and_refuses_new_ones(serve, number):
     assert "stopping" in json.load(refused)["error"]["message"]
     assert running.read() == b"x" * 100
     assert served.exit_code() == 0
+    told = "stopping: waiting up to 30 s for 1 request; a second signal cuts it off\n"
+    assert any(line.endswith(told) for line in served.log)
 
 
 def test_streams_that_outlast_the_shutdown_timeout_are_cut_off(serve):
