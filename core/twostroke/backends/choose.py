@@ -87,6 +87,10 @@ def open_with_fallback(
     Calls may be nested, one for each stroke: an error that names another backend passes through.
     """
     refuse_two_runtimes()
+    if AUTO in fallback:
+        raise BackendError(
+            "fallback: 'auto' names no backend; list the ones that may take over, e.g. [cpu]."
+        )
     for wanted in (name, *fallback):
         _check_known(plugins, wanted)  # a misspelt fallback shows before anything is opened
     candidates = [*(_usable_names(plugins) if name == AUTO else (name,)), *fallback]

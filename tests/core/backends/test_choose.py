@@ -108,6 +108,11 @@ def test_a_misspelt_fallback_shows_even_when_it_is_not_needed():
         open_backend(plugins(CPU, GPU), "gpu", fallback=["cpuu"])
 
 
+def test_auto_is_no_fallback():
+    with pytest.raises(BackendError, match="names no backend"):
+        open_backend(plugins(CPU, GPU), "gpu", fallback=["auto"])
+
+
 FAILED = PluginRecord("acme", "acme-npu", "1.2", "failed", "ImportError: libacme.so")
 BLOCKED = PluginRecord("acme", "acme-npu", "1.2", "blocked", "named in `plugins.block`")
 
