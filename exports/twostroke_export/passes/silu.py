@@ -13,7 +13,7 @@ def fuse_silu(graph: ir.Graph) -> int:
     num_fused = 0
     for sigmoid in list(graph):
         product = _product(sigmoid)
-        if product is None or product.outputs[0] in graph.outputs:
+        if product is None or product.outputs[0].is_graph_output():
             continue
         _fuse(graph, sigmoid, product)
         num_fused += 1
@@ -24,7 +24,7 @@ def fuse_silu(graph: ir.Graph) -> int:
 
 def _product(sigmoid: ir.Node) -> ir.Node | None:
     """The product of a sigmoid with its own input, where nothing else reads the sigmoid."""
-    if sigmoid.op_type != "Sigmoid" or sigmoid.outputs[0] in sigmoid.graph.outputs:  # type: ignore[union-attr]  # it is in a graph
+    if sigmoid.op_type != "Sigmoid" or sigmoid.outputs[0].is_graph_output():
         return None
     readers = [use.node for use in sigmoid.outputs[0].uses()]
     if len(readers) != 1 or readers[0].op_type != "Mul":
