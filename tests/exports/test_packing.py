@@ -187,7 +187,7 @@ def test_small_matrices_and_the_head_stay():
         model.graph.outputs.append(small.outputs[0])
     packed(model)
     kept = [linear.weight.name for linear in find_linears(model.graph)]
-    assert kept[:2] == ["router", "scores"]
+    assert {"router", "scores"} < set(kept)
     assert kept[-1] == "head"
 
 
