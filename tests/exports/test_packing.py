@@ -14,7 +14,6 @@ from twostroke_export.passes.linears import StackedTensor, find_linears, paramet
 from twostroke_export.passes.lower import lower
 from twostroke_export.passes.pack_gate_up import pack_gate_up
 from twostroke_export.passes.pack_qkv import pack_qkv
-from twostroke_export.quantise import quantise
 from twostroke_export.weights import WeightFile
 
 FLOAT = ir.TensorType(ir.DataType.FLOAT)
@@ -57,7 +56,9 @@ class Builder:
         )
 
 
-def build(*, bias: bool = False, norm: bool = False, two_sources: bool = False) -> ir.Model:
+def build(
+    *, bias: bool = False, norm: bool = False, two_sources: bool = False, rotary: bool = True
+) -> ir.Model:
     """x -> q, k, v -> attention -> o; o -> gate, up -> product -> head."""
     b = Builder()
     x = ir.Value(name="x", shape=ir.Shape(["batch", "sequence", SIZE]), type=FLOAT)
@@ -84,13 +85,13 @@ def build(*, bias: bool = False, norm: bool = False, two_sources: bool = False) 
     caches = [b.constant(f.__name__, f(angles).astype(np.float32)) for f in (np.cos, np.sin)]
     attended = b.add(
         "GroupQueryAttention",
-        [*sides.values(), *past, *ints, *caches],
+        [*sides.values(), *past, *ints, *(caches if rotary else ())],
         WIDTHS["q"],
         3,
         domain="com.microsoft",
         num_heads=HEADS,
         kv_num_heads=KV_HEADS,
-        do_rotary=1,
+        do_rotary=int(rotary),
     )
     out = b.add("MatMul", [attended, b.weight("o", WIDTHS["q"], SIZE)], SIZE)
     gate, up = b.linear(out, "gate", 96), b.linear(out, "up", 96)
@@ -135,6 +136,13 @@ def test_attention_reads_q_k_and_v_as_one_value(bias):
     assert attention.inputs[1] is attention.inputs[2] is None
     assert list(attention.inputs[0].shape) == ["batch", "sequence", sum(WIDTHS.values())]
     assert len(find_linears(model.graph)) == 5  # of seven
+    assert np.allclose(run(model), plain, atol=1e-5)
+
+
+def test_a_layer_that_does_not_rotate_is_packed_too():
+    model, plain = build(rotary=False), run(build(rotary=False))
+    assert pack_qkv(model.graph) == 1
+    assert "Split" not in {node.op_type for node in model.graph}
     assert np.allclose(run(model), plain, atol=1e-5)
 
 
@@ -189,27 +197,6 @@ def test_small_matrices_and_the_head_stay():
     kept = [linear.weight.name for linear in find_linears(model.graph)]
     assert {"router", "scores"} < set(kept)
     assert kept[-1] == "head"
-
-
-@pytest.mark.parametrize("bits", [8, 4])
-def test_a_packed_matrix_is_quantised_as_its_parts(bits):
-    arrays = [np.random.default_rng(n).standard_normal((40, 96)).astype(np.float32) for n in (1, 2)]
-    values = [ir.Value(name=str(n), const_value=ir.tensor(a)) for n, a in enumerate(arrays)]
-    whole = quantise(StackedTensor(values, [True, True], "both").numpy(), bits)
-    parts = [quantise(array, bits) for array in arrays]
-    for name in ("values", "scales", "zero_points"):
-        pieces = [getattr(part, name) for part in parts]
-        if pieces[0] is not None:
-            assert np.array_equal(getattr(whole, name), np.concatenate(pieces)), name
-
-
-def test_stacks_matrices_of_either_layout():
-    above = np.arange(6, dtype=np.float32).reshape(2, 3)  # [out, in]
-    below = np.arange(3, dtype=np.float32).reshape(3, 1)  # [in, out]
-    values = [ir.Value(name=n, const_value=ir.tensor(a)) for n, a in (("a", above), ("b", below))]
-    stacked = StackedTensor(values, [True, False], "both")
-    assert list(stacked.shape) == [3, 3]
-    assert np.array_equal(stacked.numpy(), np.concatenate((above, below.T)))
 
 
 def test_two_graphs_store_a_packed_matrix_once(tmp_path):
