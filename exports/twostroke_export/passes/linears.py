@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
+
+MIN_SIDE = 32  # smaller matrices (routers) stay as they are: they cost nothing and lose most
+
+
+class StackedTensor(ir.LazyTensor):
+    """Matrices [out, in] above one another, or vectors [out] in a row.
+
+    Made anew whenever it is read, so that no copy of the weights stays in memory.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[ir.Value], are_out_in: Sequence[bool], name: str) -> None:
+        """`parts` are initializers; a matrix is stored [in, out] where its flag is False."""
+        self.parts = tuple(parts)
+
+        def stack() -> ir.TensorProtocol:
+            arrays = [_stored(part) for part in parts]
+            turned = [a if flag else a.T for a, flag in zip(arrays, are_out_in, strict=True)]
+            return ir.tensor(np.concatenate(turned), name=name)
+
+        shapes = [
+            _stored(part).shape[:: 1 if flag else -1]
+            for part, flag in zip(parts, are_out_in, strict=True)
+        ]
+        num_rows = sum(shape[0] for shape in shapes)
+        dtype = ir.DataType.from_numpy(_stored(parts[0]).dtype)
+        super().__init__(stack, dtype, ir.Shape((num_rows, *shapes[0][1:])), name=name)
+
+
+def _stored(value: ir.Value) -> npt.NDArray[Any]:
+    assert value.const_value is not None  # only initializers are asked for
+    return value.const_value.numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +53,17 @@ class Linear:
     is_out_in: bool
     bias: ir.Value | None = None
 
-    def matrix(self) -> npt.NDArray[Any]:
-        """The weight as [out, in]; a view where it is stored so."""
+    @property
+    def size(self) -> tuple[int, int]:
+        """Outputs and inputs."""
         tensor = self.weight.const_value
         assert tensor is not None  # find_linears only takes initializers
-        stored = tensor.numpy()
+        rows, columns = map(int, tensor.shape)  # type: ignore[arg-type]  # static dims
+        return (rows, columns) if self.is_out_in else (columns, rows)
+
+    def matrix(self) -> npt.NDArray[Any]:
+        """The weight as [out, in]; a view where it is stored so."""
+        stored = _stored(self.weight)
         return stored if self.is_out_in else stored.T
 
 
@@ -63,6 +104,8 @@ def parameter_key(value: ir.Value, kind: str) -> tuple[Any, ...]:
     """One key for one parameter, in whichever graph and under whichever name it appears."""
     tensor = value.const_value
     assert tensor is not None  # only initializers are asked for
+    if isinstance(tensor, StackedTensor):
+        return (tuple(parameter_key(part, "") for part in tensor.parts), (), kind)
     raw = getattr(tensor, "raw", tensor)
     pointer = raw.data_ptr() if hasattr(raw, "data_ptr") else id(raw)
     return (pointer, tuple(map(int, tensor.shape)), kind)  # type: ignore[arg-type]  # static dims
@@ -77,13 +120,13 @@ def replace(graph: ir.Graph, old: ir.Node, new: ir.Node) -> None:
     graph.remove(old, safe=True)
 
 
-def constant(graph: ir.Graph, tensor: ir.ExternalTensor) -> ir.Value:
+def constant(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
     """The graph's initializer for a stored tensor; made the first time it is asked for."""
     name = tensor.name or ""
     if name not in graph.initializers:
         value = ir.Value(
             name=name,
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape(tensor.shape),  # type: ignore[arg-type]  # static dims
             type=ir.TensorType(tensor.dtype),
             const_value=tensor,
         )

@@ -12,12 +12,18 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from twostroke.bundle import contract
-from twostroke_export.passes.linears import Linear, constant, find_linears, parameter_key, replace
+from twostroke_export.passes.linears import (
+    MIN_SIDE,
+    Linear,
+    constant,
+    find_linears,
+    parameter_key,
+    replace,
+)
 from twostroke_export.quantise import BLOCK_SIZE, QuantisedMatrix, quantise
 from twostroke_export.weights import WeightFile
 
 ACCURACY_LEVEL = 4  # int8 activations inside the CPU kernels; level 0 is many times slower
-_MIN_SIDE = 32  # smaller matrices (routers) cost nothing and lose most
 DOMAIN = "com.microsoft"
 
 
@@ -49,7 +55,7 @@ def lower(graph: ir.Graph, precision: str, weights: WeightFile) -> None:
     for linear in linears:
         is_head = linear is linears[-1]
         wanted = bits.head if is_head else bits.layers
-        if wanted is not None and min(linear.matrix().shape) >= _MIN_SIDE:
+        if wanted is not None and min(linear.size) >= MIN_SIDE:
             _quantised(graph, linear, wanted, weights)
         elif parameter_key(linear.weight, "") in embeddings:
             _sharing(graph, linear)
