@@ -89,16 +89,21 @@ def start_logging(level: str, *, timestamps: bool = False) -> None:
     `level` is that of twostroke's own loggers; other libraries are heard from `warning` up.
     """
     stamped = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(
-        stream=sys.stderr,
-        level="ERROR" if level == "error" else "WARNING",
-        format=stamped if timestamps else "twostroke: %(levelname)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(stamped) if timestamps else _Sentence())
+    logging.basicConfig(handlers=[handler], level="ERROR" if level == "error" else "WARNING")
     for logger in OWN_LOGGERS:
         logging.getLogger(logger).setLevel(level.upper())
-    for number, name in ((logging.WARNING, "warning"), (logging.INFO, "info")):
-        if not timestamps:
-            logging.addLevelName(number, name)
+
+
+class _Sentence(logging.Formatter):
+    """`twostroke: warning: MESSAGE`, as errors are printed."""
+
+    def __init__(self) -> None:
+        super().__init__("%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"twostroke: {record.levelname.lower()}: {super().format(record)}"
 
 
 def add_sampling_flags(parser: argparse.ArgumentParser, *, max_tokens: int) -> None:

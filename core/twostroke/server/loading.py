@@ -51,11 +51,13 @@ class Loading:
         The exception is raised at the thread's next Python instruction; while it is in native
         code there is none.
         """
-        self._stop.set()
+        # In this order: were the flag first, a report could raise, and the exception that comes
+        # after it would cut the clean-up short.
         if self._thread.ident is not None:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(self._thread.ident), ctypes.py_object(_LoadStopped)
             )
+        self._stop.set()
 
     @property
     def is_alive(self) -> bool:
