@@ -82,7 +82,24 @@ class AnswerText:
         return FinishedEvent(FinishReason.STOP, self._num_prompt_tokens, num_tokens, timings)
 
 
-class TextEvents:
+class _ReadyEvents:
+    """What both kinds of iterator share: the events that wait to be read, and the stop."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, request: Request) -> None:
+        self._engine = engine
+        self._request_id = request.request_id
+        self._text = AnswerText(tokenizer, request)
+        self._ready: deque[AnswerEvent] = deque()
+
+    def _take(self, event: Event) -> None:
+        """Turns an engine's event into what is read; a stop string ends the sequence."""
+        was_stopped = self._text.is_stopped
+        self._ready.extend(self._text.take(event))
+        if self._text.is_stopped and not was_stopped:
+            self._engine.abort(self._request_id)
+
+
+class TextEvents(_ReadyEvents):
     """The events of one answer, for asyncio: TextEvents, then exactly one terminal event.
 
     Submitted when made. Closing, cancelling or dropping it aborts the sequence.
@@ -102,10 +119,7 @@ class TextEvents:
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        self._engine = engine
-        self._request_id = request.request_id
-        self._text = AnswerText(tokenizer, request)
-        self._ready: deque[AnswerEvent] = deque()
+        super().__init__(engine, tokenizer, request)
         self._events = AsyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
 
     def __aiter__(self) -> Self:
@@ -113,11 +127,7 @@ class TextEvents:
 
     async def __anext__(self) -> AnswerEvent:
         while not self._ready:
-            event = await anext(self._events)
-            was_stopped = self._text.is_stopped
-            self._ready.extend(self._text.take(event))
-            if self._text.is_stopped and not was_stopped:
-                self._engine.abort(self._request_id)
+            self._take(await anext(self._events))
         return self._ready.popleft()
 
     async def aclose(self) -> None:
@@ -126,7 +136,7 @@ class TextEvents:
         self._events.abort()
 
 
-class SyncTextEvents:
+class SyncTextEvents(_ReadyEvents):
     """The events of one answer, for plain code; otherwise as `TextEvents`."""
 
     def __init__(
@@ -143,10 +153,7 @@ class SyncTextEvents:
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        self._engine = engine
-        self._request_id = request.request_id
-        self._text = AnswerText(tokenizer, request)
-        self._ready: deque[AnswerEvent] = deque()
+        super().__init__(engine, tokenizer, request)
         self._events = SyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
 
     def __iter__(self) -> Self:
@@ -154,11 +161,7 @@ class SyncTextEvents:
 
     def __next__(self) -> AnswerEvent:
         while not self._ready:
-            event = next(self._events)
-            was_stopped = self._text.is_stopped
-            self._ready.extend(self._text.take(event))
-            if self._text.is_stopped and not was_stopped:
-                self._engine.abort(self._request_id)
+            self._take(next(self._events))
         return self._ready.popleft()
 
     def close(self) -> None:
