@@ -75,7 +75,10 @@ def resolve_source(
     if is_bundle(out):
         return out
     options = ExportOptions(str(located), out, precision, context_tokens)
-    return _export_once(_exporter(plugins, source, precision), options, progress or _ignore)
+    exporter = _exporter(plugins, source, precision)
+    if progress is None:  # a program that shows no progress must not look as if it hung
+        log.warning("exporting %s once, which may take minutes; it is kept in %s", source, out)
+    return _export_once(exporter, options, progress or _ignore)
 
 
 def locate(source: str) -> Path | str:

@@ -86,6 +86,18 @@ def test_anything_else_is_exported_once(gguf: Path, cache: Path, exporter: FakeE
     assert exporter.asked[0].precision == "int8"
 
 
+def test_a_program_without_progress_is_told_that_an_export_begins(
+    gguf: Path, exporter: FakeExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolve(gguf, exporter.plugins, progress=lambda _: None)
+    assert "exporting" not in caplog.text
+    resolve(gguf, exporter.plugins, precision="fp32")
+    assert f"exporting {gguf} once" in caplog.text
+    caplog.clear()
+    resolve(gguf, exporter.plugins, precision="fp32")
+    assert "exporting" not in caplog.text
+
+
 def test_what_changes_the_bundle_changes_the_key(gguf: Path, exporter: FakeExporter) -> None:
     found = {resolve(gguf, exporter.plugins)}
     found.add(resolve(gguf, exporter.plugins, precision="fp32"))
