@@ -1,7 +1,7 @@
 """Where a model comes from: a Hugging Face folder, a hub id or a .gguf file, checked before use.
 
-Every check here reads a few kilobytes: what is missing, truncated or unknown is said before the
-heavy work begins.
+Nearly every check here reads a few kilobytes: what is missing, truncated or unknown is said before
+the heavy work begins, and before the seconds that importing torch takes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Source:
     """A model on this machine. `gguf_file` names the file inside `folder`, if it is one.
 
     `facts` go into the manifest: kind, names, hashes; no path of this machine. `limit_tokens` is
-    the model's longest context, None where its files name none.
+    the model's longest context, None where its files name none (or `find` has not read it).
     """
 
     folder: Path
@@ -39,8 +39,8 @@ class Source:
     limit_tokens: int | None = None
 
 
-def resolve(source: str) -> Source:
-    """Finds (or downloads) `source` and checks it.
+def find(source: str) -> Source:
+    """Finds (or downloads) `source` and checks all that can be checked without importing torch.
 
     Raises:
         ExportError: nothing is there, or it is no model that can be exported; one sentence.
@@ -56,20 +56,37 @@ def resolve(source: str) -> Source:
     return replace(found, name=name, facts=facts)
 
 
+def resolve(source: str | Source) -> Source:
+    """`find`, and what transformers makes of the config: imports torch, loads no weights.
+
+    Raises:
+        ExportError: as `find`, or a config with wrong values.
+        InstallError: as `find`.
+    """
+    found = source if isinstance(source, Source) else find(source)
+    return found if found.gguf_file else replace(found, limit_tokens=_limit_of(found.folder))
+
+
 def _local(path: Path) -> Source:
     if path.is_dir():
         if (path / MANIFEST_NAME).is_file():
             raise ExportError(f"{path} is a bundle already; serve it, or name its source model.")
         gguf_files = sorted(path.glob("*.gguf"))
-        if not (path / "config.json").is_file() and len(gguf_files) == 1:
-            return _gguf(gguf_files[0])
-        facts = {"kind": "folder", **check_folder(path)}
-        return Source(path, path.name, facts=facts, limit_tokens=_limit_of(path))
+        if gguf_files and not (path / "config.json").is_file():
+            return _gguf(_only(path, gguf_files))
+        return Source(path, path.name, facts={"kind": "folder", **check_folder(path)})
     if path.suffix != ".gguf":
         raise ExportError(
             f"{path} is neither a folder nor a .gguf file; name the model's folder instead."
         )
     return _gguf(path)
+
+
+def _only(folder: Path, files: list[Path]) -> Path:
+    if len(files) > 1:
+        listed = ", ".join(file.name for file in files[:4]) + (", …" if len(files) > 4 else "")
+        raise ExportError(f"{folder} holds {len(files)} .gguf files ({listed}); name one of them.")
+    return files[0]
 
 
 def _gguf(path: Path) -> Source:
