@@ -11,9 +11,8 @@ from typing import Any
 
 from twostroke.bundle.open import hash_file
 from twostroke.errors import ExportError, InstallError
-from twostroke_export.folder import ADAPTER_CONFIG, read_json, weight_shapes
+from twostroke_export.folder import ADAPTER_CONFIG, read_json
 from twostroke_export.safetensors_file import Shapes, read_shapes
-from twostroke_export.source import Source
 
 WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -52,8 +51,8 @@ class Adapter:
         return {_module_of(name) for name in self.shapes if ".token_adapter." not in name}
 
 
-def find_adapter(folder: Path, source: Source) -> Adapter:
-    """Checks the adapter in `folder`, against the shapes of `source` where its files tell them.
+def find_adapter(folder: Path, base_name: str, base_shapes: Shapes) -> Adapter:
+    """Checks the adapter in `folder`, against the base model's shapes as far as they are known.
 
     Raises:
         ExportError: a file is missing or damaged, no LoRA, or made for another model.
@@ -69,9 +68,7 @@ def find_adapter(folder: Path, source: Source) -> Adapter:
     base = PurePosixPath(str(config.get("base_model_name_or_path") or "unknown")).name
     facts = {"name": folder.name, "base": base, "sha256": hash_file(folder / WEIGHTS)}
     adapter = Adapter(folder, facts, shapes)
-    if source.gguf_file is None:
-        own = {n: s for file in weight_shapes(source.folder).values() for n, s in file.items()}
-        _check_shapes(adapter, source, own)
+    _check_shapes(adapter, base_name, base_shapes)
     if importlib.util.find_spec("peft") is None:
         raise InstallError(
             "Merging an adapter needs the Python package 'peft', which is not installed; "
@@ -80,10 +77,10 @@ def find_adapter(folder: Path, source: Source) -> Adapter:
     return adapter
 
 
-def misfit(adapter: Adapter, source_name: str, what: str) -> ExportError:
-    """The refusal of an adapter that belongs to another model than `source_name`."""
+def misfit(adapter: Adapter, base_name: str, what: str) -> ExportError:
+    """The refusal of an adapter that belongs to another model than `base_name`."""
     return ExportError(
-        f"The adapter {adapter.folder} does not fit {source_name}: {what}. It was trained on "
+        f"The adapter {adapter.folder} does not fit {base_name}: {what}. It was trained on "
         f"{adapter.base}; name that model as the source."
     )
 
@@ -117,14 +114,14 @@ def _check_kind(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def _check_shapes(adapter: Adapter, source: Source, own: Shapes) -> None:
+def _check_shapes(adapter: Adapter, base_name: str, own: Shapes) -> None:
     """Compares what both sides name alike; a checkpoint may use other names than the module."""
     for module, expected in (*_products(adapter.shapes), *_replaced(adapter.shapes)):
         shape = own.get(f"{module}.weight")
         if shape is not None and sorted(shape) != sorted(expected):
             raise misfit(
                 adapter,
-                source.name,
+                base_name,
                 f"{module} is {_times(shape)} there and {_times(expected)} here",
             )
 

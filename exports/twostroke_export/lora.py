@@ -18,7 +18,7 @@ from twostroke_export.quiet import quiet
 _ADAPTER = "default"
 
 
-def merge(loaded: Loaded, adapter: Adapter, source_name: str) -> None:
+def merge(loaded: Loaded, adapter: Adapter, base_name: str) -> None:
     """Adds the adapter to the model's weights, in place.
 
     A head that shares its weights with the embedding gets its own copy where either is adapted:
@@ -30,7 +30,7 @@ def merge(loaded: Loaded, adapter: Adapter, source_name: str) -> None:
     import peft
 
     model = loaded.model
-    _check_modules(model, adapter, source_name)
+    _check_modules(model, adapter, base_name)
     with quiet():
         try:
             _untie(model, adapter)
@@ -39,20 +39,20 @@ def merge(loaded: Loaded, adapter: Adapter, source_name: str) -> None:
             wrapped = peft.PeftModel(model, config, _ADAPTER)
             found = wrapped.load_adapter(str(adapter.folder), _ADAPTER, is_trainable=False)
             for name in (*found.missing_keys, *found.unexpected_keys):
-                raise misfit(adapter, source_name, f"{name} is on one side only")
+                raise misfit(adapter, base_name, f"{name} is on one side only")
             wrapped.merge_and_unload(safe_merge=True)
         except ExportError:
             raise
         except Exception as error:  # peft raises errors of several libraries
-            raise _explain(adapter, source_name, error) from error
+            raise _explain(adapter, base_name, error) from error
     model.eval().requires_grad_(False)
 
 
-def _check_modules(model: Any, adapter: Adapter, source_name: str) -> None:
+def _check_modules(model: Any, adapter: Adapter, base_name: str) -> None:
     known = {name for name, _ in model.named_modules()}
     absent = sorted(adapter.modules() - known)
     if absent:
-        raise misfit(adapter, source_name, f"that model has no {absent[0]}")
+        raise misfit(adapter, base_name, f"that model has no {absent[0]}")
 
 
 def _untie(model: Any, adapter: Adapter) -> None:
@@ -65,10 +65,10 @@ def _untie(model: Any, adapter: Adapter) -> None:
         model.config.tie_word_embeddings = False
 
 
-def _explain(adapter: Adapter, source_name: str, error: Exception) -> ExportError:
+def _explain(adapter: Adapter, base_name: str, error: Exception) -> ExportError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = next((line for line in lines if "mismatch" in line and ":" in line), (lines or [""])[-1])
     return ExportError(
-        f"The adapter {adapter.folder} could not be merged into {source_name} "
+        f"The adapter {adapter.folder} could not be merged into {base_name} "
         f"({type(error).__name__}: {told[:300]}); it was trained on {adapter.base}."
     )

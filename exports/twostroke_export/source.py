@@ -14,8 +14,9 @@ from typing import Any
 from twostroke.bundle import MANIFEST_NAME
 from twostroke.errors import ExportError
 from twostroke.source import locate
+from twostroke_export.adapter import Adapter, find_adapter
 from twostroke_export.context import context_limit
-from twostroke_export.folder import check_folder
+from twostroke_export.folder import check_folder, weight_shapes
 from twostroke_export.gguf_file import CONTEXT_LENGTH, check_gguf
 from twostroke_export.hub import download
 
@@ -29,6 +30,7 @@ class Source:
 
     `facts` go into the manifest: kind, names, hashes; no path of this machine. `limit_tokens` is
     the model's longest context, None where its files name none (or `find` has not read it).
+    `adapter` is merged into its weights after the load.
     """
 
     folder: Path
@@ -37,15 +39,33 @@ class Source:
     facts: dict[str, Any] = field(default_factory=dict)
     gguf_metadata: dict[str, Any] = field(default_factory=dict)
     limit_tokens: int | None = None
+    adapter: Adapter | None = None
+
+    @property
+    def full_name(self) -> str:
+        """The name of what it makes: the model's, and its adapter's."""
+        return self.name if self.adapter is None else f"{self.name}-{self.adapter.name}"
 
 
-def find(source: str) -> Source:
+def find(source: str, adapter: Path | None = None) -> Source:
     """Finds (or downloads) `source` and checks all that can be checked without importing torch.
 
     Raises:
-        ExportError: nothing is there, or it is no model that can be exported; one sentence.
+        ExportError: nothing is there, or it is no model that can be exported, or the adapter in
+            the folder `adapter` is none of that model; one sentence.
         InstallError: it lies in a Python package that is not installed.
     """
+    found = _find(source)
+    if adapter is None:
+        return found
+    by_file = {} if found.gguf_file else weight_shapes(found.folder)
+    shapes = {name: shape for file in by_file.values() for name, shape in file.items()}
+    adapted = find_adapter(adapter, found.name, shapes)
+    facts = {**found.facts, "adapter": dict(adapted.facts)}
+    return replace(found, adapter=adapted, facts=facts)
+
+
+def _find(source: str) -> Source:
     is_hub_form = _HUB_FORM.fullmatch(source) is not None and not Path(source).exists()
     located = source if is_hub_form else locate(source)
     if isinstance(located, Path):

@@ -12,12 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from twostroke.backends.hookspecs import ExportOptions
+from twostroke.bundle import open_bundle
 from twostroke.errors import ExportError, InstallError
 from twostroke_export import adapter as adapter_module
-from twostroke_export.adapter import find_adapter
+from twostroke_export import plugin
 from twostroke_export.load import load
 from twostroke_export.lora import merge
-from twostroke_export.source import find, resolve
+from twostroke_export.pipeline import export_all
+from twostroke_export.source import Source, find, resolve
 
 peft = pytest.importorskip("peft", reason="the package of the extra `export` is missing")
 
@@ -47,6 +50,10 @@ def logits_of(model: Any) -> torch.Tensor:
         return model(input_ids=IDS).logits
 
 
+def adapted(base: Path, adapter: Path) -> Source:
+    return resolve(find(str(base), adapter))
+
+
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]},
     "rank-stabilised": {"r": 4, "use_rslora": True, "target_modules": "all-linear"},
@@ -66,10 +73,10 @@ KINDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_computes_what_peft_computes(tiny_llama, tmp_path, kind):
     expected = save_adapter(tiny_llama, tmp_path / "adapter", **KINDS[kind])
-    source = resolve(str(tiny_llama))
+    source = adapted(tiny_llama, tmp_path / "adapter")
     loaded = load(source)
     before = logits_of(loaded.model)
-    merge(loaded, find_adapter(tmp_path / "adapter", source), source.name)
+    merge(loaded, source.adapter, source.name)
     merged = logits_of(loaded.model)
     assert (merged - before).abs().max() > 0.01
     np.testing.assert_allclose(merged, expected, atol=2e-5)
@@ -81,9 +88,9 @@ def test_weights_stored_the_other_way_round(make_model, tmp_path):
     base = make_model("gpt2", n_embd=64, n_layer=2, n_head=4, n_positions=256)
     options = {"target_modules": ["c_attn", "c_proj"], "fan_in_fan_out": True}
     expected = save_adapter(base, tmp_path / "adapter", **options)
-    source = resolve(str(base))
+    source = adapted(base, tmp_path / "adapter")
     loaded = load(source)
-    merge(loaded, find_adapter(tmp_path / "adapter", source), source.name)
+    merge(loaded, source.adapter, source.name)
     np.testing.assert_allclose(logits_of(loaded.model), expected, atol=2e-5)
 
 
@@ -102,7 +109,7 @@ def adapter(saved, tmp_path) -> Path:
 
 def refused(adapter: Path, base: Path) -> str:
     with pytest.raises(ExportError) as caught:
-        find_adapter(adapter, find(str(base)))
+        find(str(base), adapter)
     message = str(caught.value)
     assert "\n" not in message
     assert str(adapter) in message
@@ -115,8 +122,10 @@ def edit(adapter: Path, **changes: object) -> None:
 
 
 def test_tells_its_name_its_base_and_its_hash(saved, tiny_llama):
-    found = find_adapter(saved, find(str(tiny_llama)))
-    assert found.name == "mine"
+    source = find(str(tiny_llama), saved)
+    assert source.full_name == "tiny-llama-mine"
+    found = source.adapter
+    assert source.facts["adapter"] == found.facts
     assert {key: found.facts[key] for key in ("name", "base")} == {"name": "mine", "base": "base"}
     assert len(found.facts["sha256"]) == 64
     assert "model.layers.1.self_attn.v_proj" in found.modules()
@@ -164,14 +173,13 @@ def test_another_base_is_told_from_the_headers_alone(adapter, make_model):
 def test_no_peft(adapter, tiny_llama, monkeypatch):
     monkeypatch.setattr(adapter_module.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(InstallError, match="'peft', which is not installed"):
-        find_adapter(adapter, find(str(tiny_llama)))
+        find(str(tiny_llama), adapter)
 
 
 def misfit(adapter: Path, base: Path) -> str:
-    source = resolve(str(base))
-    found = find_adapter(adapter, source)
+    source = adapted(base, adapter)
     with pytest.raises(ExportError) as caught:
-        merge(load(source), found, source.name)
+        merge(load(source), source.adapter, source.name)
     assert "\n" not in str(caught.value)
     assert str(adapter) in str(caught.value)
     return str(caught.value)
@@ -203,3 +211,17 @@ def test_weights_that_are_no_numbers(adapter, tiny_llama):
     tensors = {name: tensor * float("nan") for name, tensor in load_file(adapter / WEIGHTS).items()}
     save_file(tensors, adapter / WEIGHTS, metadata={"format": "pt"})
     assert "could not be merged" in misfit(adapter, tiny_llama)
+
+
+def test_an_export_is_one_of_the_merged_model(saved, tiny_llama, tmp_path):
+    options = ExportOptions(str(tiny_llama), tmp_path / "out", "fp32", adapter=saved)
+    plugin.export(options, lambda _: None)
+    manifest = open_bundle(tmp_path / "out").manifest
+    assert manifest.name == "tiny-llama-mine"
+    assert manifest.source["adapter"]["name"] == "mine"
+    assert len(manifest.source["adapter"]["sha256"]) == 64
+    verification = manifest.verification
+    assert verification.num_argmax_equal == verification.num_steps == 17
+    export_all(str(tiny_llama), {"fp32": tmp_path / "base"})
+    base = open_bundle(tmp_path / "base").manifest
+    assert manifest.self_check.top_logits != base.self_check.top_logits
