@@ -1,0 +1,56 @@
+"""The matrices of a graph's layers, in the groups that share a number of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from twostroke_export.passes.linears import MIN_SIDE, find_linears
+from twostroke_export.quantise import Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A parameter by its name in the torch model, stored [out, in] or [in, out]."""
+
+    name: str
+    num_out: int
+    num_in: int
+    is_out_in: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Matrices that become one product (q, k and v, or gate and up), or one that stays alone."""
+
+    matrices: tuple[Matrix, ...]
+
+    def num_bytes(self, blocks: Blocks) -> int:
+        """What the group takes in the weights file."""
+        return sum(blocks.num_bytes(one.num_out, one.num_in) for one in self.matrices)
+
+    @property
+    def label(self) -> str:
+        """E.g. `model.layers.0.self_attn.q_proj+k_proj+v_proj`."""
+        names = [matrix.name.removesuffix(".weight") for matrix in self.matrices]
+        return "+".join([names[0], *(name.rpartition(".")[2] for name in names[1:])])
+
+
+def find_groups(graph: ir.Graph, pack: Callable[[ir.Graph], None]) -> list[Group]:
+    """The groups that `pack` makes of the layers' matrices, in graph order; the head is in none.
+
+    Mutates `graph`: give it a clone. A matrix that several layers use counts once.
+    """
+    singles = {
+        linear.names[0]: Matrix(linear.names[0], *linear.size, linear.is_out_in)
+        for linear in find_linears(graph)[:-1]
+    }
+    pack(graph)
+    groups: dict[tuple[str, ...], Group] = {}
+    for linear in find_linears(graph)[:-1]:
+        is_known = all(name in singles for name in linear.names)
+        if min(linear.size) >= MIN_SIDE and is_known:
+            groups[linear.names] = Group(tuple(singles[name] for name in linear.names))
+    return list(groups.values())
