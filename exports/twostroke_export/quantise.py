@@ -29,22 +29,24 @@ class QuantisedMatrix:
     zero_points: npt.NDArray[np.uint8] | None
 
 
-def quantise(matrix: npt.NDArray[np.float32], bits: int) -> QuantisedMatrix:
-    """Quantises [rows, columns] to 8 or 4 bits in blocks of `BLOCK_SIZE` columns.
+def quantise(
+    matrix: npt.NDArray[np.float32], bits: int, block_size: int = BLOCK_SIZE
+) -> QuantisedMatrix:
+    """Quantises [rows, columns] to 8 or 4 bits in blocks of `block_size` columns.
 
     Columns are padded with zeros to whole blocks. Works through the rows in chunks.
     """
     num_rows, num_columns = matrix.shape
-    num_blocks = -(-num_columns // BLOCK_SIZE)
-    values = np.empty((num_rows, num_blocks, BLOCK_SIZE * bits // 8), np.uint8)
+    num_blocks = -(-num_columns // block_size)
+    values = np.empty((num_rows, num_blocks, block_size * bits // 8), np.uint8)
     scales = np.empty((num_rows, num_blocks), np.float32)
     zeros = np.empty((num_rows, num_blocks), np.uint8) if bits == 4 else None
-    step = max(1, _CHUNK_ELEMENTS // (num_blocks * BLOCK_SIZE))
+    step = max(1, _CHUNK_ELEMENTS // (num_blocks * block_size))
     for start in range(0, num_rows, step):
         rows = slice(start, min(start + step, num_rows))
-        blocks = np.zeros((rows.stop - start, num_blocks * BLOCK_SIZE), np.float32)
+        blocks = np.zeros((rows.stop - start, num_blocks * block_size), np.float32)
         blocks[:, :num_columns] = matrix[rows]
-        blocks = blocks.reshape(-1, num_blocks, BLOCK_SIZE)
+        blocks = blocks.reshape(-1, num_blocks, block_size)
         if zeros is None:
             values[rows], scales[rows] = _symmetric(blocks)
         else:

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from twostroke.bundle import contract
+from twostroke_export.passes.expert_node import find_routers
+from twostroke_export.passes.experts import lower_experts
 from twostroke_export.passes.linears import (
     MIN_SIDE,
     Linear,
@@ -44,9 +46,10 @@ PRECISIONS = {
 
 
 def lower(graph: ir.Graph, precision: str, weights: WeightFile) -> None:
-    """Rewrites every linear product (and the embedding) for `precision`. Mutates the graph."""
+    """Rewrites linear products, experts and the embedding for `precision`. Mutates the graph."""
     bits = PRECISIONS[precision]
-    linears = find_linears(graph)
+    linears, routers = find_linears(graph), find_routers(graph)
+    lower_experts(graph, bits.layers, weights, block_size=BLOCK_SIZE, accuracy_level=ACCURACY_LEVEL)
     embeddings = {
         parameter_key(table, ""): node
         for node in graph
@@ -55,7 +58,8 @@ def lower(graph: ir.Graph, precision: str, weights: WeightFile) -> None:
     for linear in linears:
         is_head = linear is linears[-1]
         wanted = bits.head if is_head else bits.layers
-        if wanted is not None and min(linear.size) >= MIN_SIDE:
+        is_small = min(linear.size) < MIN_SIDE or linear.node in routers
+        if wanted is not None and not is_small:
             _quantised(graph, linear, wanted, weights)
         elif parameter_key(linear.weight, "") in embeddings:
             _sharing(graph, linear)
