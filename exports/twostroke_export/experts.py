@@ -82,7 +82,7 @@ def _every_expert(
     states = hidden_states[None].expand(num_experts, -1, -1)  # [experts, tokens, hidden]
     outputs = _feed_forward(module, states, None)  # [experts, tokens, hidden]
     weights = torch.zeros((num_tokens, num_experts), dtype=top_k_weights.dtype)
-    weights = weights.scatter_add(1, top_k_index, top_k_weights)  # [tokens, experts]
+    weights = weights.scatter(1, top_k_index, top_k_weights)  # [tokens, experts]
     summed: torch.Tensor = (outputs * weights.t()[:, :, None]).sum(0)  # [tokens, hidden]
     return summed.to(hidden_states.dtype)
 
