@@ -14,7 +14,8 @@ from twostroke_export.expert_gate import Gate
 from twostroke_export.passes.expert_node import find_experts, find_routers
 from twostroke_export.passes.experts import lower_experts
 from twostroke_export.passes.linears import find_linears
-from twostroke_export.quantise import quantise
+from twostroke_export.precision import Lowering
+from twostroke_export.quantise import Blocks, quantise
 from twostroke_export.weights import WEIGHTS_NAME, WeightFile
 
 HIDDEN, INNER, NUM_EXPERTS, NUM_CHOSEN, NUM_TOKENS = 64, 96, 5, 2, 7
@@ -26,7 +27,7 @@ CASES = {  # the gate, and whether matrices are stored [in, out], and whether th
     "gpt_oss": (CLAMPED, True, True),
     "up first": (UP_FIRST, True, False),
 }
-OPTIONS = {"block_size": 32, "accuracy_level": 4}
+LAYOUTS = [Blocks(8), Blocks(4, is_symmetric=False), Blocks(8, 16, False), Blocks(4, 16, True)]
 
 
 class Layer:
@@ -105,27 +106,27 @@ class Layer:
         first, second = (both[0::2], both[1::2]) if is_interleaved else (both[:half], both[half:])
         return (first, second) if self.gate.is_gate_first else (second, first)
 
-    def rounded(self, bits: int, block_size: int) -> Layer:
+    def rounded(self, blocks: Blocks) -> Layer:
         """The same experts with matrices that went through the quantisation."""
         other = Layer(self.gate, self.is_transposed, self.has_bias, self.num_inner)
         other.matrices = {
-            name: np.stack([dequantised(expert, bits, block_size) for expert in matrix])
+            name: np.stack([dequantised(expert, blocks) for expert in matrix])
             for name, matrix in self.matrices.items()
         }
         return other
 
 
-def dequantised(matrix: np.ndarray, bits: int, block_size: int) -> np.ndarray:
-    made = quantise(matrix, bits, block_size)
-    values = made.values.reshape(*made.scales.shape, -1)
-    middle = np.full(made.scales.shape, 128)
-    if bits == 4:
-        values = np.stack((values & 15, values >> 4), -1).reshape(*made.scales.shape, -1)
-        packed = made.zero_points
-        middle = np.stack((packed & 15, packed >> 4), -1).reshape(len(packed), -1)
-        middle = middle[:, : made.scales.shape[1]]
-    blocks = (values - middle[..., None].astype(np.float32)) * made.scales[..., None]
-    return blocks.reshape(matrix.shape).astype(np.float32)
+def dequantised(matrix: np.ndarray, blocks: Blocks) -> np.ndarray:
+    made = quantise(matrix, blocks)
+    shape = made.scales.shape
+    values, zeros = made.values.reshape(len(matrix), -1), made.zero_points
+    if blocks.bits == 4:
+        values = np.stack((values & 15, values >> 4), -1)
+        zeros = zeros if zeros is None else np.stack((zeros & 15, zeros >> 4), -1)
+    middle = np.float32(1 << (blocks.bits - 1))
+    if zeros is not None:
+        middle = zeros.reshape(len(matrix), -1)[:, : shape[1], None].astype(np.float32)
+    return ((values.reshape(*shape, -1) - middle) * made.scales[..., None]).reshape(matrix.shape)
 
 
 @pytest.fixture(params=CASES)
@@ -150,59 +151,82 @@ def run(model: ir.Model, folder, feeds: dict[str, np.ndarray]) -> np.ndarray:
     return session.run(None, feeds)[0]
 
 
-def lowered(layer: Layer, bits: int | None, folder, **changes: int) -> tuple[ir.Model, Counter]:
+def lowering(blocks: Blocks | None, accuracy_level: int = 4) -> Lowering:
+    if blocks is None:
+        return Lowering(lambda _: None, None)
+    return Lowering(lambda _: blocks.bits, 8, blocks.size, blocks.is_symmetric, accuracy_level)
+
+
+def lowered(layer: Layer, how: Lowering, folder) -> tuple[ir.Model, Counter]:
     model = layer.model()
     with WeightFile(folder) as weights:
-        assert lower_experts(model.graph, bits, weights, **{**OPTIONS, **changes}) == 1
+        assert lower_experts(model.graph, how, weights) == 1
         weights.store_initializers(model.graph)
     return model, Counter(node.op_type for node in model.graph)
 
 
 def test_floats_give_the_same_numbers(layer, feeds, tmp_path):
-    model, ops = lowered(layer, None, tmp_path)
+    model, ops = lowered(layer, lowering(None), tmp_path)
     assert ops["MoE"] == 1
     assert set(model.graph.opset_imports) == {"", "com.microsoft"}
     np.testing.assert_allclose(run(model, tmp_path, feeds), layer.compute(feeds), atol=2e-5)
 
 
-def test_four_bits_compute_what_they_stand_for(layer, feeds, tmp_path):
-    model, ops = lowered(layer, 4, tmp_path, accuracy_level=0)  # activations stay floats
+@pytest.mark.parametrize("blocks", [b for b in LAYOUTS if b.bits == 4], ids=str)
+def test_four_bits_compute_what_they_stand_for(layer, feeds, tmp_path, blocks):
+    # At level 0 activations stay floats, which only the kernels of 4 bits can do.
+    model, ops = lowered(layer, lowering(blocks, accuracy_level=0), tmp_path)
     assert ops == Counter(Shape=1, Concat=1, ConstantOfShape=1, ScatterElements=1, QMoE=1)
-    mine, theirs = run(model, tmp_path, feeds), layer.rounded(4, 32).compute(feeds)
+    mine, theirs = run(model, tmp_path, feeds), layer.rounded(blocks).compute(feeds)
     np.testing.assert_allclose(mine, theirs, atol=2e-5)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_quantised_activations_stay_near(layer, feeds, tmp_path, bits):
-    model, _ = lowered(layer, bits, tmp_path)
-    mine, theirs = run(model, tmp_path, feeds), layer.rounded(bits, 32).compute(feeds)
+@pytest.mark.parametrize("blocks", LAYOUTS, ids=str)
+def test_quantised_activations_stay_near(layer, feeds, tmp_path, blocks):
+    model, _ = lowered(layer, lowering(blocks), tmp_path)
+    mine, theirs = run(model, tmp_path, feeds), layer.rounded(blocks).compute(feeds)
     assert np.abs(mine - theirs).max() < 0.03 * np.abs(theirs).max()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_block_fits_both_matrices(tmp_path, bits):
-    layer = Layer(*CASES["mixtral"])  # rows of 64 and 96: of the larger blocks 32 cuts both
-    model, _ = lowered(layer, bits, tmp_path, block_size=128)
+@pytest.mark.parametrize(("asked", "taken"), [(256, 32), (32, 32), (16, 16)])
+def test_a_block_cuts_both_matrices(tmp_path, asked, taken):
+    layer = Layer(*CASES["mixtral"])  # rows of 64 and 96
+    model, _ = lowered(layer, lowering(Blocks(8, asked)), tmp_path)
     node = next(node for node in model.graph if node.op_type == "QMoE")
-    assert node.attributes["block_size"].as_int() == 32
+    assert node.attributes["block_size"].as_int() == taken
 
 
 def test_rows_that_no_block_cuts_stay_floats(feeds, tmp_path):
     layer = Layer(*CASES["mixtral"], num_inner=40)
-    model, ops = lowered(layer, 8, tmp_path)
+    model, ops = lowered(layer, lowering(Blocks(8)), tmp_path)
     assert (ops["MoE"], ops["QMoE"]) == (1, 0)
     np.testing.assert_allclose(run(model, tmp_path, feeds), layer.compute(feeds), atol=2e-5)
 
 
-@pytest.mark.parametrize(("bits", "kept"), [(None, 32), (8, 9), (4, 5.25)])
-def test_two_graphs_store_the_experts_once(tmp_path, bits, kept):
-    """In bits a weight, with float scales in blocks of 32 and a zero point for 4 bits."""
+@pytest.mark.parametrize(
+    ("bits", "expected"), [({"gate_up": 4, "down": 8}, 8), ({"gate_up": 4, "down": None}, None)]
+)
+def test_the_more_demanding_matrix_decides(tmp_path, bits, expected):
+    how = Lowering(lambda name: bits[name], 8)
+    model, _ = lowered(Layer(*CASES["mixtral"]), how, tmp_path)
+    found = [
+        n.attributes["expert_weight_bits"].as_int() for n in model.graph if n.op_type == "QMoE"
+    ]
+    assert found == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "bits_a_weight"),
+    [(None, 32), (Blocks(8), 9), (Blocks(4, is_symmetric=False), 5.25)],
+    ids=str,
+)
+def test_two_graphs_store_the_experts_once(tmp_path, blocks, bits_a_weight):
     traced = Layer(*CASES["mixtral"]).model()
     with WeightFile(tmp_path) as weights:
         for model in (traced.clone(), traced.clone()):
-            lower_experts(model.graph, bits, weights, **OPTIONS)
+            lower_experts(model.graph, lowering(blocks), weights)
             weights.store_initializers(model.graph)
-    num_bytes = NUM_EXPERTS * 3 * HIDDEN * INNER * kept / 8
+    num_bytes = NUM_EXPERTS * 3 * HIDDEN * INNER * bits_a_weight / 8
     assert num_bytes <= (tmp_path / WEIGHTS_NAME).stat().st_size < 1.1 * num_bytes + 4 * 4096
 
 

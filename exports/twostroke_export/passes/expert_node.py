@@ -17,7 +17,8 @@ import onnx_ir as ir
 from twostroke_export.experts import DOMAIN, OPERATOR
 from twostroke_export.passes.linears import find_linears
 
-_INPUTS = ("states", "chosen", "weights", "gate_up", "down", "gate_up_bias", "down_bias")
+MATRICES = ("gate_up", "down")
+_INPUTS = ("states", "chosen", "weights", *MATRICES, *(f"{name}_bias" for name in MATRICES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Lowers the experts of a layer to `com.microsoft::MoE` in floats and to `QMoE` in 8 and 4 bits.
+"""Lowers the experts of a layer to `com.microsoft::MoE` in floats and to `QMoE` in 8 or 4 bits.
 
 Both operators hold an expert's matrices as [experts, out, in] with gate and up in alternating rows,
 and read only those of the experts that a token chose. The model keeps its own routing: its weights
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from twostroke_export.passes.expert_node import ExpertsNode, find_experts
-from twostroke_export.passes.expert_weights import ExpertWeights, fitting_block_size
+from twostroke_export.passes.expert_node import MATRICES, ExpertsNode, find_experts
+from twostroke_export.passes.expert_weights import ExpertWeights, fitting_blocks
 from twostroke_export.passes.linears import constant, replace
+from twostroke_export.precision import Lowering
+from twostroke_export.quantise import Blocks
 from twostroke_export.weights import WeightFile
 
 _DOMAIN = "com.microsoft"
@@ -25,27 +27,19 @@ _DOMAIN = "com.microsoft"
 _UNCHOSEN = 1e-30
 
 
-def lower_experts(
-    graph: ir.Graph,
-    bits: int | None,
-    weights: WeightFile,
-    *,
-    block_size: int,
-    accuracy_level: int,
-) -> int:
+def lower_experts(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> int:
     """Puts an operator of ONNX Runtime in the place of every `Experts` node. Mutates the graph.
 
-    `bits` is 8 or 4, or None for floats. Experts that no block cuts evenly stay floats. Returns how
-    many layers had experts.
+    Returns how many layers had experts.
     """
     found = find_experts(graph)
     stored, nodes = ExpertWeights(graph, weights), _Nodes(graph)
     for experts in found:
-        fitting = fitting_block_size(experts, block_size)
-        if bits is None or fitting is None:
+        blocks = fitting_blocks(experts, lowering)
+        if blocks is None:
             _in_floats(experts, stored, nodes)
         else:
-            _quantised(experts, bits, fitting, accuracy_level, stored, nodes)
+            _quantised(experts, blocks, lowering.accuracy_level, stored, nodes)
     if found:
         graph.opset_imports.pop(found[0].node.domain, None)
         graph.opset_imports.setdefault(_DOMAIN, 1)
@@ -75,18 +69,17 @@ def _in_floats(experts: ExpertsNode, stored: ExpertWeights, nodes: _Nodes) -> No
 
 def _quantised(
     experts: ExpertsNode,
-    bits: int,
-    block_size: int,
+    blocks: Blocks,
     accuracy_level: int,
     stored: ExpertWeights,
     nodes: _Nodes,
 ) -> None:
     """QMoE takes the weights as they are, for the choice and for the sum."""
     scattered = nodes.scattered(experts, 0.0)
-    gate_up, down = (stored.blocks(experts, name, bits, block_size) for name in ("gate_up", "down"))
+    gate_up, down = (stored.quantised(experts, name, blocks) for name in MATRICES)
     attributes = {
-        "expert_weight_bits": bits,
-        "block_size": block_size,
+        "expert_weight_bits": blocks.bits,
+        "block_size": blocks.size,
         "accuracy_level": accuracy_level,
         **_activation(experts),
     }
