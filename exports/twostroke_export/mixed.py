@@ -13,16 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from twostroke_export.groups import Group, Matrix
-from twostroke_export.precision import Importance, Lowering
+from twostroke_export.precision import TARGET_KL, Importance, Lowering
 from twostroke_export.prefix import Prefix
 from twostroke_export.quantise import QuantisedMatrix, dequantise, quantise
 from twostroke_export.stand_in import standing_in
 
-TARGET_KL = 0.05  # nats: what `quality_note` lets pass without a word
 NUM_TOKENS = 256  # of calibration text: enough to rank, and a run for each group must be short
 _LOW, _HIGH = 4, 8
 
@@ -68,7 +66,7 @@ def choose_bits(
     most = _affordable(ranked, extra, groups, lowering, budget_bytes)
 
     def measured(num_promoted: int) -> float:
-        low = [group for i in ranked[num_promoted:] for group in (groups[i],)]
+        low = [groups[i] for i in ranked[num_promoted:]]
         with standing_in(model, store.makers(low)):
             return prefix.divergence()
 
@@ -103,14 +101,17 @@ class _Store:
     def fill(self, group: Group) -> None:
         """Quantises a group's matrices, from the parameters as they are now."""
         for matrix in group.matrices:
-            stored = self._parameters[matrix.name].detach().float().numpy()
-            whole = np.ascontiguousarray(stored if matrix.is_out_in else stored.T)
+            stored = self._parameters[matrix.name].detach().float()
+            rows = (stored if matrix.is_out_in else stored.mT).reshape(-1, matrix.num_in)
             importance = self._importance.get(matrix.name)
-            self._made[matrix.name] = quantise(whole, self._blocks, importance)
+            self._made[matrix.name] = quantise(rows.numpy(), self._blocks, importance)
 
     def _lossy(self, matrix: Matrix) -> torch.Tensor:
-        lossy = torch.from_numpy(dequantise(self._made[matrix.name], matrix.num_in))
-        return lossy if matrix.is_out_in else lossy.T.contiguous()
+        parameter = self._parameters[matrix.name]
+        rows = torch.from_numpy(dequantise(self._made[matrix.name], matrix.num_in))
+        shape = parameter.shape if matrix.is_out_in else parameter.mT.shape
+        lossy = rows.reshape(shape)
+        return (lossy if matrix.is_out_in else lossy.mT.contiguous()).to(parameter.dtype)
 
 
 def _cost(model: Any, prefix: Prefix, store: _Store, group: Group) -> float:

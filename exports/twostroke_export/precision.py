@@ -13,6 +13,8 @@ from twostroke_export.quantise import BLOCK_SIZE, Blocks
 
 ACCURACY_LEVELS = (0, 1, 4)
 ACCURACY_LEVEL = 4  # int8 activations inside the CPU kernels; level 0 is many times slower
+MIXED = "mixed"
+TARGET_KL = 0.05  # nats that a mixed precision may cost: what `quality_note` lets pass in silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ PRECISIONS = {
     "fp16": Bits(None, None),
     "int8": Bits(8, 8),
     "int4": Bits(4, 8),  # an int8 head costs little and keeps most of the quality
+    MIXED: Bits(8, 8),  # of what `twostroke_export.mixed` does not choose bits for
 }
 
 Importance = Mapping[str, npt.NDArray[np.float32]]

@@ -11,12 +11,11 @@ from twostroke.bundle.manifest import Manifest, graph_file
 from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.balance import balance
+from twostroke_export.calibrated import calibrate
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
 from twostroke_export.passes.lower import lower
-from twostroke_export.passes.pack_gate_up import pack_gate_up
-from twostroke_export.passes.pack_qkv import pack_qkv
-from twostroke_export.precision import Lowering
+from twostroke_export.passes.pack import pack
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
@@ -34,13 +33,14 @@ def write_bundle(
         graphs = [prepared.graph(stroke) for stroke in Stroke]  # both read the same parameters
         ids = calibration_ids(prepared.loaded, prepared.context_tokens)
         balance(prepared.loaded.model, graphs[0].graph, ids)
+    calibrated = calibrate(prepared, recipe, lambda fraction: report("choose bits", 0.5 * fraction))
     prepared.cast(recipe.activations)
     with WeightFile(folder) as weights:
         for number, stroke in enumerate(Stroke):
-            report(f"trace {stroke}", 0.5 * number)
+            report(f"trace {stroke}", 0.5 + 0.25 * number)
             model = prepared.graph(stroke).clone()
-            report(f"write {stroke}", 0.5 * number + 0.3)
-            lowering = recipe.lowering(stroke)
+            report(f"write {stroke}", 0.65 + 0.25 * number)
+            lowering = calibrated.lowering(recipe, stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
@@ -52,14 +52,7 @@ def write_bundle(
         prepared.loaded,
         prepared.observed,
         recipe,
+        calibrated,
         context_tokens=prepared.context_tokens,
         name=name,
     )
-
-
-def pack(graph: ir.Graph, lowering: Lowering) -> None:
-    """Packs products that read one value, where one is faster than its parts. Mutates."""
-    pack_qkv(graph)
-    # In floats a prompt loses more to parting gate from up than either stroke gains.
-    if lowering.head is not None:
-        pack_gate_up(graph)

@@ -44,13 +44,18 @@ ONNX, which compilers take whole, and answers a longer cache for each one it is 
 
 
 class Quantisation(_Fact):
-    """How a graph's weights are stored, and in which floats it computes."""
+    """How a graph's weights are stored, and in which floats it computes.
+
+    `group_bits` says of a mixed precision which matrices have how many bits, by the names of those
+    that share a product; `is_symmetric` None that not all have zero points, or none needs them.
+    """
 
     precision: str  # fp32, fp16, bf16, int8, int4, mixed
     block_size: int | None = None
     is_symmetric: bool | None = None
     accuracy_level: int | None = None
     activations: str = "float32"  # numpy's name: float32, float16; or bfloat16
+    group_bits: dict[str, int] | None = None
 
 
 class GraphFact(_Fact):

@@ -125,7 +125,7 @@ class ModelConfig(_Section):
         description="a bundle, a Hugging Face folder, a hub id, a .gguf file, or package:NAME/PATH "
         "inside an installed Python package; exported on first use",
     )
-    precision: Literal["fp32", "fp16", "int8", "int4"] = Field(
+    precision: Literal["fp32", "fp16", "int8", "mixed", "int4"] = Field(
         "int8", description="what an export makes; a bundle keeps its own"
     )
     context_tokens: int | None = Field(None, ge=1, description="null: the model's own limit")
