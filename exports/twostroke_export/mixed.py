@@ -70,7 +70,8 @@ def choose_bits(
         with standing_in(model, store.makers(low)):
             return prefix.divergence()
 
-    num_promoted, mean_kl = _fewest(measured, most, target_kl)
+    num_unseen = min(costs.count(float("inf")), most)
+    num_promoted, mean_kl = _fewest(measured, num_unseen, most, target_kl)
     report(1.0)
     promoted = {groups[i] for i in ranked[:num_promoted]}
     bits = {group: _HIGH if group in promoted else _LOW for group in groups}
@@ -141,12 +142,14 @@ def _affordable(
     return len(ranked)
 
 
-def _fewest(measured: Callable[[int], float], most: int, target_kl: float) -> tuple[int, float]:
-    """The smallest number up to `most` that meets the target, and its KL; `most` where none does.
+def _fewest(
+    measured: Callable[[int], float], least: int, most: int, target_kl: float
+) -> tuple[int, float]:
+    """The smallest number from `least` to `most` that meets the target, or `most`; with its KL.
 
     Halves the range: more promotions are taken to be no worse than fewer.
     """
-    low, high = 0, most
+    low, high = least, most
     best = measured(most)
     while low < high and best <= target_kl:
         middle = (low + high) // 2
