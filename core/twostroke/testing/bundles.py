@@ -14,11 +14,13 @@ from tokenizers.pre_tokenizers import ByteLevel
 from twostroke.bundle import seal, sealing
 from twostroke.bundle.manifest import (
     Architecture,
+    Dialect,
     GenerationDefaults,
     KVLayer,
     Manifest,
     Quantisation,
     Tokens,
+    both_strokes,
 )
 from twostroke.testing.echo_session import EchoGraph
 
@@ -58,6 +60,8 @@ def make_echo_bundle(
     context_tokens: int = 512,
     name: str = "echo",
     position_ids: bool = False,
+    attention_mask: bool = False,
+    dialects: tuple[Dialect, ...] = ("fused",),
     num_layers: int = 2,
     eos_ids: tuple[int, ...] = (2,),
     generation: GenerationDefaults | None = None,
@@ -66,7 +70,9 @@ def make_echo_bundle(
     """Writes a sealed bundle at `folder` (which must not exist) and answers its path.
 
     Its generation defaults say temperature 0, so that an answer is the same each time unless a
-    request asks for more. `eos_ids` may hold more than the one the graphs answer (the first).
+    request asks for more. Each of `dialects` gets a pair of graphs, which are told the lengths of
+    their rows by an attention mask where `attention_mask` says so. `eos_ids` may hold more than
+    the one the graphs answer (the first).
 
     Raises:
         BundleError: `folder` exists.
@@ -80,6 +86,7 @@ def make_echo_bundle(
         separator_id=SEPARATOR_ID,
         eos_id=eos_ids[0],
         position_ids=position_ids,
+        attention_mask=attention_mask,
     )
     manifest = Manifest(
         name=name,
@@ -93,14 +100,18 @@ def make_echo_bundle(
         ),
         context_tokens=context_tokens,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=graph.head_dim),) * num_layers,
-        quantisation=Quantisation(precision="fp32"),
+        graphs=tuple(
+            fact
+            for dialect in dialects
+            for fact in both_strokes(Quantisation(precision="fp32"), dialect=dialect)
+        ),
         tokens=Tokens(eos_ids=eos_ids),
         generation=generation or GenerationDefaults(temperature=0.0),
     )
     with sealing(folder) as out:
-        for graph_name in (manifest.prefill_graph, manifest.decode_graph):
-            text = json.dumps(dataclasses.asdict(graph))
-            (out / graph_name).write_text(text, encoding="utf-8")
+        for fact in manifest.graphs:
+            text = json.dumps(dataclasses.asdict(graph) | {"dialect": fact.dialect})
+            (out / fact.file).write_text(text, encoding="utf-8")
         tokenizer.save(str(out / "tokenizer.json"))
         if chat_template is not None:
             (out / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
