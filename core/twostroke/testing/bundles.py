@@ -90,14 +90,7 @@ def make_echo_bundle(
     )
     manifest = Manifest(
         name=name,
-        architecture=Architecture(
-            model_type="echo",
-            num_layers=num_layers,
-            hidden_size=graph.head_dim,
-            num_heads=1,
-            vocab_size=graph.vocab_size,
-            num_parameters=0,
-        ),
+        architecture=_architecture(graph),
         context_tokens=context_tokens,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=graph.head_dim),) * num_layers,
         graphs=tuple(
@@ -117,3 +110,14 @@ def make_echo_bundle(
             (out / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
         seal(out, manifest)
     return folder
+
+
+def _architecture(graph: EchoGraph) -> Architecture:
+    return Architecture(
+        model_type="echo",
+        num_layers=graph.num_layers,
+        hidden_size=graph.head_dim,
+        num_heads=1,
+        vocab_size=graph.vocab_size,
+        num_parameters=0,
+    )
