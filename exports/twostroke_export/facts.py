@@ -42,7 +42,7 @@ def describe(
     """
     model, layers = loaded.model, observed.layers
     return Manifest(
-        name=name or source.name,
+        name=name or source.full_name,
         architecture=Architecture(
             model_type=model.config.model_type,
             num_layers=len(layers),
