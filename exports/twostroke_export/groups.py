@@ -72,7 +72,8 @@ def _of_experts(experts: ExpertsNode) -> Group:
     matrices = []
     for name in MATRICES:
         value = experts.operand(name)
-        num_experts, *sides = map(int, value.shape or ())
+        assert value.const_value is not None  # a parameter of the model
+        num_experts, *sides = value.const_value.numpy().shape
         num_out, num_in = sides if is_out_in else sides[::-1]
         matrices.append(Matrix(parameter_name(value), num_experts * num_out, num_in, is_out_in))
     return Group(tuple(matrices))

@@ -9,6 +9,7 @@ granted here, and measured on the finished bundle.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -94,7 +95,7 @@ class _Store:
     def makers(self, groups: Sequence[Group]) -> dict[str, Callable[[], torch.Tensor]]:
         """For each matrix a function that makes what 4 bits leave of it, shaped as it is stored."""
         return {
-            matrix.name: lambda matrix=matrix: self._lossy(matrix)
+            matrix.name: functools.partial(self._lossy, matrix)
             for group in groups
             for matrix in group.matrices
         }

@@ -73,7 +73,7 @@ class Prefix:
         if any(answer is None for answer in self._answers):
             return False
         with self.skipping_to(last):
-            return torch.allclose(self.run(), self.log_probs, atol=1e-3)
+            return bool(torch.allclose(self.run(), self.log_probs, atol=1e-3))
 
 
 def _find_layers(model: Any) -> tuple[str, list[Any]]:

@@ -16,7 +16,9 @@ import numpy.typing as npt
 BLOCK_SIZE = 32
 BLOCK_SIZES = (16, 32, 64, 128, 256)  # those of the runtime's kernels
 _CHUNK_ELEMENTS = 1 << 17  # float32 temporaries that stay in a core's own cache
-_SHRINKS = {8: (1.0,), 4: (1.0, 0.95, 0.9, 0.85)}  # clipping ranges that each block chooses from
+# Clipping ranges that each block chooses from, and how often the scale is fitted to the outcome.
+_SHRINKS = {8: (1.0,), 4: (1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)}
+_NUM_FITS = 2
 
 Float = npt.NDArray[np.float32]
 # Blocks lie side by side while they are searched, [size, rows, blocks]: numpy is many times faster
@@ -107,16 +109,36 @@ def dequantise(quantised: QuantisedMatrix, num_columns: int) -> Float:
 
 def _nearest(cut: Float, offers: Iterable[_Offer], blocks: Blocks, weigh: Float) -> _Offer:
     """Of several ways to quantise each block of `cut` the one with the least squared error."""
-    (scales, zeros), *others = offers
+    first, *others = offers
     if not others:
-        return scales, zeros
-    least = _squared_error(cut, (scales, zeros), blocks, weigh)
+        return first
+    best, least = first, _squared_error(cut, first, blocks, weigh)
     for offer in others:
-        error = _squared_error(cut, offer, blocks, weigh)
-        better = error < least
-        least = np.where(better, error, least)
-        scales, zeros = np.where(better, offer[0], scales), np.where(better, offer[1], zeros)
-    return scales, zeros
+        best, least = _better(cut, offer, best, least, blocks, weigh)
+    for _ in range(_NUM_FITS):
+        offer = _fitted_scale(cut, best, blocks, weigh), best[1]
+        best, least = _better(cut, offer, best, least, blocks, weigh)
+    return best
+
+
+def _better(
+    cut: Float, offer: _Offer, best: _Offer, least: Float, blocks: Blocks, weigh: Float
+) -> tuple[_Offer, Float]:
+    """For each block the better of `offer` and `best`, whose error is `least`; with its error."""
+    error = _squared_error(cut, offer, blocks, weigh)
+    is_better = error < least
+    scales, zeros = (np.where(is_better, *pair) for pair in zip(offer, best, strict=True))
+    return (scales, zeros), np.where(is_better, error, least)
+
+
+def _fitted_scale(cut: Float, offer: _Offer, blocks: Blocks, weigh: Float) -> Float:
+    """The scale of least squared error for the whole numbers that `offer` leads to."""
+    whole = _rounded(cut, offer, blocks)
+    whole -= offer[1]
+    weighed = whole * weigh
+    norm = (weighed * whole).sum(0)
+    fitted = np.divide((weighed * cut).sum(0), norm, out=offer[0].copy(), where=norm > 0)
+    return _as_stored(fitted, blocks)
 
 
 def _rounded(cut: Float, offer: _Offer, blocks: Blocks) -> Float:

@@ -65,12 +65,11 @@ def test_values_are_chosen_for_the_scales_that_are_stored(bits):
     original = matrix(16, 64) * np.float32(2e-5)
     half = quantise(original, Blocks(bits, floats="float16"))
     assert half.scales.dtype == np.float16
-    rounded = quantise(original, Blocks(bits)).scales.astype(np.float16).astype(np.float32)
-    blocks = original.reshape(16, 2, 32) / rounded[..., None]
+    stored = half.scales.astype(np.float32)[..., None]
     middle, top = 1 << (bits - 1), (1 << bits) - 1
-    best = (np.clip(np.rint(blocks) + middle, 0, top) - middle) * rounded[..., None]
-    best_error = np.square(best - original.reshape(16, 2, 32)).sum()
-    error = np.square(dequantise(half, 64) - original).sum()
+    nearest = np.clip(np.rint(original.reshape(16, 2, 32) / stored) + middle, 0, top)
+    best = ((nearest - middle) * stored).reshape(16, 64)
+    error, best_error = (np.square(x - original).sum() for x in (dequantise(half, 64), best))
     assert error <= best_error * (1 + 1e-5)
 
 
