@@ -128,9 +128,7 @@ def test_more_context_than_the_model_has(open_folder):
         ("genai-llama-int4", "onnxruntime-genai's graph (int4)", False),
     ],
 )
-def test_the_log_says_what_is_served_and_whether_one_at_a_time(
-    name, origin, is_alone, open_folder, caplog
-):
+def test_the_log_says_what_is_served_and_how(name, origin, is_alone, open_folder, caplog):
     caplog.set_level(logging.INFO, "twostroke")
     open_folder(name)
     (line,) = [text for text in caplog.messages if str(FOREIGN / name) in text]
