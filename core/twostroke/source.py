@@ -50,6 +50,7 @@ def resolve_source(
     *,
     precision: str,
     context_tokens: int | None,
+    dialects: tuple[str, ...] = ("fused",),
     plugins: Plugins,
     progress: Report | None = None,
 ) -> Path:
@@ -62,6 +63,7 @@ def resolve_source(
             .gguf file or `package:NAME/PATH`; a relative path is one from the working directory.
         precision: what an export makes; a bundle keeps its own.
         context_tokens: the context of an export; None is the model's own.
+        dialects: the graphs that an export makes.
         plugins: where an exporter is found.
         progress: told how far an export is.
 
@@ -81,13 +83,14 @@ def resolve_source(
         "source": _identity(located),
         "precision": precision,
         "context_tokens": context_tokens,
+        "dialects": dialects,
         "twostroke": importlib.metadata.version("twostroke"),
         "revision": _EXPORT_REVISION,
     }
     out = cache_root() / "bundles" / f"{_stem(located)}-{_key(identity)}"
     if is_bundle(out):
         return out
-    options = ExportOptions(str(located), out, precision, context_tokens)
+    options = ExportOptions(str(located), out, precision, context_tokens, dialects=dialects)
     exporter = _exporter(plugins, source, precision)
     if progress is None:  # a program that shows no progress must not look as if it hung
         log.warning("exporting %s once, which may take minutes; it is kept in %s", source, out)
