@@ -14,7 +14,7 @@ from twostroke.backends.discovery import load_plugins
 from twostroke.backends.hookspecs import ExportOptions
 from twostroke.errors import InstallError
 from twostroke_export import plugin
-from twostroke_export.passes.lower import PRECISIONS
+from twostroke_export.precision import PRECISIONS
 
 
 def test_is_found_through_its_entry_point():

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+_TRACED_PREFIX = "model."  # the module that is traced holds the model under this name
 MIN_SIDE = 32  # smaller matrices (routers) stay as they are: they cost nothing and lose most
 
 
@@ -60,6 +61,13 @@ class Linear:
         assert tensor is not None  # find_linears only takes initializers
         rows, columns = map(int, tensor.shape)  # type: ignore[arg-type]  # static dims
         return (rows, columns) if self.is_out_in else (columns, rows)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameter's name in the torch model; of a packed matrix those of its parts."""
+        tensor = self.weight.const_value
+        parts = tensor.parts if isinstance(tensor, StackedTensor) else (self.weight,)
+        return tuple((part.name or "").removeprefix(_TRACED_PREFIX) for part in parts)
 
     def matrix(self) -> npt.NDArray[Any]:
         """The weight as [out, in]; a view where it is stored so."""

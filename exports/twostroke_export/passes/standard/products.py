@@ -35,22 +35,26 @@ def plain_fused_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
 def plain_quantised_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
     """MatMulNBits: x [..., in] -> [..., out] by a dequantised matrix.
 
+    Columns that fill no whole block are stored with padding, which is cut off again.
+
     Raises:
-        ExportError: the columns are no whole number of blocks, or come in another order.
+        ExportError: the columns come in another order.
     """
+    if optional(node, 4) is not None:
+        raise ExportError(
+            "A quantised matrix lists its columns in an order of its own (g_idx), which the "
+            "standard dialect cannot read; export with --dialect fused."
+        )
     num_out, num_in = _int(node, "N"), _int(node, "K")
     bits, block_size = _int(node, "bits", 4), _int(node, "block_size")
-    if num_in % block_size or optional(node, 4) is not None:
-        raise ExportError(
-            f"A matrix of {num_in} columns is quantised in blocks of {block_size}, which the "
-            f"standard dialect cannot read; choose a block size that divides {num_in}, or export "
-            f"with --dialect fused."
-        )
-    values = _stored(ops, required(node, 1), (num_out, num_in), _NBITS_TYPES[bits])
-    shape = (num_out, num_in // block_size)
+    shape = (num_out, -(-num_in // block_size))
+    padded = (num_out, shape[1] * block_size)
+    values = _stored(ops, required(node, 1), padded, _NBITS_TYPES[bits])
     scales = _stored(ops, required(node, 2), shape, dtype_of(required(node, 2)))
     zeros = _zero_points(ops, optional(node, 3), shape, bits)
     matrix = ops("DequantizeLinear", values, scales, zeros, axis=1, block_size=block_size)
+    if padded[1] > num_in:
+        matrix = ops("Slice", matrix, ops.ints(0), ops.ints(num_in), ops.ints(1))
     product = ops("MatMul", required(node, 0), ops("Transpose", matrix, perm=(1, 0)))
     bias = optional(node, 5)
     return [product if bias is None else ops("Add", product, bias)]
@@ -82,8 +86,10 @@ def plain_quantised_gather(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
         middle = ops.scalar(1 << (bits - 1), dtype)
     else:
         middle = ops("Cast", ops("Gather", zeros, ids, axis=0), to=dtype)
-        if bits == 4:
+        if bits == 4:  # a row of an odd number ends with half a byte
             middle = _halves(ops, middle, dtype)
+            num_blocks = int(dims(scales)[1])
+            middle = ops("Slice", middle, ops.ints(0), ops.ints(num_blocks), ops.ints(2))
         middle = ops("Unsqueeze", middle, ops.ints(-1))
     factors = ops("Unsqueeze", ops("Gather", scales, ids, axis=0), ops.ints(-1))
     centred = ops("Sub", blocks, middle)
