@@ -1,21 +1,14 @@
-"""Products with constant matrices, whole or quantised in blocks, in plain operators.
-
-DequantizeLinear reads the very bytes of MatMulNBits: [out, in] in blocks along `in`, and 4 bits
-packed with the even channel in the low half, which is how ONNX packs uint4 too.
-"""
+"""Products with constant matrices, whole or quantised in blocks, and the embedding likewise."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
 from twostroke.errors import ExportError
-from twostroke_export.passes.linears import constant
+from twostroke_export.passes.standard.dequantise import QuantisedMatrix
 from twostroke_export.passes.standard.plain_ops import PlainOps, dims, dtype_of, optional, required
-
-_NBITS_TYPES = {8: ir.DataType.UINT8, 4: ir.DataType.UINT4}
 
 
 def plain_fused_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
@@ -45,15 +38,11 @@ def plain_quantised_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
             "A quantised matrix lists its columns in an order of its own (g_idx), which the "
             "standard dialect cannot read; export with --dialect fused."
         )
-    num_out, num_in = _int(node, "N"), _int(node, "K")
+    num_in = _int(node, "K")
     bits, block_size = _int(node, "bits", 4), _int(node, "block_size")
-    shape = (num_out, -(-num_in // block_size))
-    padded = (num_out, shape[1] * block_size)
-    values = _stored(ops, required(node, 1), padded, _NBITS_TYPES[bits])
-    scales = _stored(ops, required(node, 2), shape, dtype_of(required(node, 2)))
-    zeros = _zero_points(ops, optional(node, 3), shape, bits)
-    matrix = ops("DequantizeLinear", values, scales, zeros, axis=1, block_size=block_size)
-    if padded[1] > num_in:
+    parts = (required(node, 1), required(node, 2), optional(node, 3))
+    matrix = QuantisedMatrix(*parts, bits, block_size).whole(ops)  # [out, in]
+    if num_in % block_size:
         matrix = ops("Slice", matrix, ops.ints(0), ops.ints(num_in), ops.ints(1))
     product = ops("MatMul", required(node, 0), ops("Transpose", matrix, perm=(1, 0)))
     bias = optional(node, 5)
@@ -62,8 +51,6 @@ def plain_quantised_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
 
 def plain_quantised_gather(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
     """GatherBlockQuantized: rows of a quantised table [rows, columns], by ids [batch, sequence].
-
-    The rows are gathered as bytes and dequantised then, so that the table never is.
 
     Raises:
         ExportError: the table is laid out in another way than the exporter's embeddings.
@@ -76,60 +63,7 @@ def plain_quantised_gather(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
             "A quantised table is gathered along another axis than its rows, which the standard "
             "dialect cannot do; export with --dialect fused."
         )
-    dtype = dtype_of(scales)
-    rows = ops("Cast", ops("Gather", table, ids, axis=0), to=dtype)  # [batch, sequence, bytes]
-    if bits == 4:
-        rows = _halves(ops, rows, dtype)
-    blocks = ops("Reshape", rows, ops.ints(0, 0, -1, block_size))
-    zeros = optional(node, 3)
-    if zeros is None:
-        middle = ops.scalar(1 << (bits - 1), dtype)
-    else:
-        middle = ops("Cast", ops("Gather", zeros, ids, axis=0), to=dtype)
-        if bits == 4:  # a row of an odd number ends with half a byte
-            middle = _halves(ops, middle, dtype)
-            num_blocks = int(dims(scales)[1])
-            middle = ops("Slice", middle, ops.ints(0), ops.ints(num_blocks), ops.ints(2))
-        middle = ops("Unsqueeze", middle, ops.ints(-1))
-    factors = ops("Unsqueeze", ops("Gather", scales, ids, axis=0), ops.ints(-1))
-    centred = ops("Sub", blocks, middle)
-    return [ops("Reshape", ops("Mul", centred, factors), ops.ints(0, 0, -1))]
-
-
-def _halves(ops: PlainOps, pairs: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """Bytes [batch, sequence, n] as floats -> their low and high halves [batch, sequence, 2 n]."""
-    sixteen = ops.scalar(16.0, dtype)
-    high = ops("Floor", ops("Div", pairs, sixteen))
-    low = ops("Sub", pairs, ops("Mul", high, sixteen))
-    columns = [ops("Unsqueeze", half, ops.ints(-1)) for half in (low, high)]
-    return ops("Reshape", ops("Concat", *columns, axis=-1), ops.ints(0, 0, -1))
-
-
-def _stored(ops: PlainOps, value: ir.Value, size: tuple[int, int], dtype: ir.DataType) -> ir.Value:
-    """The same bytes of the data file as a matrix of a type."""
-    return constant(ops.graph, ops.weights.reshaped(value.const_value, size, dtype))
-
-
-def _zero_points(
-    ops: PlainOps, given: ir.Value | None, size: tuple[int, int], bits: int
-) -> ir.Value:
-    """[out, blocks] of the values' type; the middle where none are given."""
-    num_out, num_blocks = size
-    dtype = _NBITS_TYPES[bits]
-    if given is None:
-        full = 0x88 if bits == 4 else 0x80
-        num_bytes = -(-num_out * num_blocks * bits // 8)
-        packed = np.full(num_bytes, full, np.uint8)
-        stored = ops.weights.once(("middle", num_bytes, full), lambda: packed)
-        return constant(ops.graph, ops.weights.reshaped(stored, size, dtype))
-    if bits == 8 or num_blocks % 2 == 0:
-        return _stored(ops, given, size, dtype)
-    assert given.const_value is not None
-    pairs = given.const_value.numpy().reshape(num_out, -1)  # each row ends with half a byte
-    halves = np.stack((pairs & 15, pairs >> 4), axis=-1).reshape(num_out, -1)[:, :num_blocks]
-    flat = np.resize(halves, num_out * num_blocks + num_out * num_blocks % 2)
-    stored = ops.weights.add(flat[0::2] | (flat[1::2] << 4))
-    return constant(ops.graph, ops.weights.reshaped(stored, size, dtype))
+    return [QuantisedMatrix(table, scales, optional(node, 3), bits, block_size).rows(ops, ids)]
 
 
 def _turned(ops: PlainOps, value: ir.Value) -> ir.Value:

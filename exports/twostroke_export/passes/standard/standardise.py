@@ -17,6 +17,7 @@ from twostroke.bundle import contract
 from twostroke.errors import ExportError
 from twostroke_export.passes.standard.activations import plain_gelu, plain_quick_gelu
 from twostroke_export.passes.standard.attention import plain_attention
+from twostroke_export.passes.standard.experts import plain_experts, plain_quantised_experts
 from twostroke_export.passes.standard.norms import (
     plain_rms_norm,
     plain_skip_norm,
@@ -46,6 +47,8 @@ REWRITES: Mapping[tuple[str, str], Rewrite] = {
     (_MICROSOFT, "FusedMatMul"): plain_fused_product,
     (_MICROSOFT, "MatMulNBits"): plain_quantised_product,
     (_MICROSOFT, "GatherBlockQuantized"): plain_quantised_gather,
+    (_MICROSOFT, "MoE"): plain_experts,
+    (_MICROSOFT, "QMoE"): plain_quantised_experts,
 }
 
 
