@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from twostroke_export.passes.standard.plain_ops import PlainOps, dtype_of, optional, required
+from twostroke_export.passes.standard.plain_ops import PlainOps, floats_of, optional, required
 
 
 def plain_quick_gelu(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
@@ -14,7 +14,7 @@ def plain_quick_gelu(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
     states = scaled = required(node, 0)
     alpha = node.attributes["alpha"].as_float() if "alpha" in node.attributes else 1.702
     if alpha != 1.0:
-        scaled = ops("Mul", states, ops.scalar(alpha, dtype_of(node.outputs[0])))
+        scaled = ops("Mul", states, ops.scalar(alpha, floats_of(node)))
     return [ops("Mul", states, ops("Sigmoid", scaled))]
 
 

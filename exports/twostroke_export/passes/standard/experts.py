@@ -27,10 +27,14 @@ class _Product:
     bias: ir.Value | None
 
     @property
+    def floats(self) -> ir.Value:
+        """A stored tensor [experts, out, ..] of the type that the product computes in."""
+        return self.matrix if isinstance(self.matrix, ir.Value) else self.matrix.scales
+
+    @property
     def num_out(self) -> int:
         """Rows of each expert's matrix."""
-        stored = self.matrix if isinstance(self.matrix, ir.Value) else self.matrix.scales
-        return int(dims(stored)[1])
+        return int(dims(self.floats)[1])
 
     def times(self, ops: PlainOps, columns: ir.Value, chosen: ir.Value | None) -> ir.Value:
         """[experts, in, columns] -> [experts, out, columns]; of all experts, or the `chosen`."""
@@ -81,14 +85,16 @@ def _mixed(ops: PlainOps, node: ir.Node, gate_up: _Product, down: _Product) -> i
         experts = ops("Reshape", chosen, ops.ints(-1))  # [tokens * k]
         columns = ops("Unsqueeze", states, ops.ints(1, -1))  # [tokens, 1, hidden, 1]
         columns = ops("Expand", columns, ops.ints(1, num_chosen, 1, 1))
-        columns = ops("Reshape", columns, ops.ints(-1, *dims(states)[1:], 1))
+        columns = ops("Reshape", columns, ops.ints(-1, down.num_out, 1))
         outputs = _feed_forward(ops, node, columns, experts, gate_up, down)
-        outputs = ops("Reshape", outputs, ops.ints(-1, num_chosen, *dims(states)[1:]))
+        outputs = ops("Reshape", outputs, ops.ints(-1, num_chosen, down.num_out))
         shares = ops("Unsqueeze", weights, ops.ints(-1))  # [tokens, k, 1]
         return ops("ReduceSum", ops("Mul", outputs, shares), ops.ints(1), keepdims=0)
     columns = ops("Unsqueeze", ops("Transpose", states, perm=(1, 0)), ops.ints(0))
     outputs = _feed_forward(ops, node, columns, None, gate_up, down)  # [experts, hidden, tokens]
-    none = ops("ConstantOfShape", ops("Shape", required(node, 1)), value=_zero(dtype_of(states)))
+    none = ops(
+        "ConstantOfShape", ops("Shape", required(node, 1)), value=_zero(dtype_of(down.floats))
+    )
     shares = ops("ScatterElements", none, chosen, weights, axis=1)  # [tokens, experts]
     shares = ops("Unsqueeze", ops("Transpose", shares, perm=(1, 0)), ops.ints(1))
     summed = ops("ReduceSum", ops("Mul", outputs, shares), ops.ints(0), keepdims=0)
@@ -132,12 +138,14 @@ def _feed_forward(
     pairs = ops("Reshape", projected, ops.ints(0, gate_up.num_out // 2, 2, -1))
     sides = ops.many(2, "Split", pairs, ops.ints(1, 1), axis=2)
     gate, up = (ops("Squeeze", side, ops.ints(2)) for side in sides)
-    return down.times(ops, _swiglu(ops, node, gate, up), chosen)
+    inner = _swiglu(ops, node, gate, up, dtype_of(down.floats))
+    return down.times(ops, inner, chosen)
 
 
-def _swiglu(ops: PlainOps, node: ir.Node, gate: ir.Value, up: ir.Value) -> ir.Value:
+def _swiglu(
+    ops: PlainOps, node: ir.Node, gate: ir.Value, up: ir.Value, dtype: ir.DataType
+) -> ir.Value:
     """g * sigmoid(alpha * g) * (u + beta), both clamped to the limit where there is one."""
-    dtype = dtype_of(node.outputs[0])
     alpha, beta = (
         node.attributes[name].as_float() if name in node.attributes else neutral
         for name, neutral in (("activation_alpha", 1.0), ("activation_beta", 0.0))

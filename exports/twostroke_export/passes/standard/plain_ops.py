@@ -95,6 +95,12 @@ def dtype_of(value: ir.Value) -> ir.DataType:
     return value.dtype
 
 
+def floats_of(node: ir.Node) -> ir.DataType:
+    """The floats that an operator computes in; tracing leaves some values without a type."""
+    known = (value.dtype for value in (*node.outputs, *node.inputs) if value is not None)
+    return next((dtype for dtype in known if dtype is not None), ir.DataType.FLOAT)
+
+
 def dims(value: ir.Value) -> tuple[Any, ...]:
     """The shape of a value that tracing or a pass has shaped; free dimensions by name."""
     assert value.shape is not None, value.name

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from twostroke.errors import ExportError
 from twostroke_export.passes.standard.dequantise import QuantisedMatrix
-from twostroke_export.passes.standard.plain_ops import PlainOps, dims, dtype_of, optional, required
+from twostroke_export.passes.standard.plain_ops import PlainOps, dims, floats_of, optional, required
 
 
 def plain_fused_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
@@ -21,7 +21,7 @@ def plain_fused_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
     product = ops("MatMul", left, right)
     alpha = node.attributes["alpha"].as_float() if "alpha" in node.attributes else 1.0
     if alpha != 1.0:
-        product = ops("Mul", product, ops.scalar(alpha, dtype_of(node.outputs[0])))
+        product = ops("Mul", product, ops.scalar(alpha, floats_of(node)))
     return [product]
 
 
