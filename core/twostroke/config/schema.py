@@ -122,8 +122,9 @@ class ModelConfig(_Section):
     name: str = Field(min_length=1, description='what clients send as "model"')
     source: str = Field(
         min_length=1,
-        description="a bundle, a Hugging Face folder, a hub id, a .gguf file, or package:NAME/PATH "
-        "inside an installed Python package; exported on first use",
+        description="a bundle, a folder of ONNX graphs, a Hugging Face folder, a hub id, a .gguf "
+        "file, or package:NAME/PATH inside an installed Python package; exported on first use "
+        "where it is no graph yet",
     )
     precision: Literal["fp32", "fp16", "int8", "int4"] = Field(
         "int8", description="what an export makes; a bundle keeps its own"
