@@ -90,6 +90,11 @@ class StrokeConfig(_Section):
 
     backend: str | None = Field(None, description="a backend's name; null: the model's `backend`")
     device: int | None = Field(None, ge=0, description="index of the device; null: the model's")
+    dialect: Literal["fused", "standard"] | None = Field(
+        None,
+        description="fused: ONNX Runtime's own operators; standard: plain ONNX, which compilers "
+        "take whole; null: what the backend wants",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 

@@ -10,6 +10,7 @@ from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.model.dialects import exported_dialects
 from twostroke.model.opening import OpenEngine, open_engine
 from twostroke.source import open_resolved, resolve_source
 from twostroke.text import ChatTemplate, Tokenizer
@@ -42,6 +43,7 @@ def load(
         model.source,
         precision=model.precision,
         context_tokens=model.context_tokens,
+        dialects=exported_dialects(model, plugins),
         plugins=plugins,
         progress=progress,
     )
