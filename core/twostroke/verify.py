@@ -15,7 +15,7 @@ from twostroke.errors import BundleError
 from twostroke.types import FailedEvent, Request, SamplingParams, Stroke, TokenEvent
 
 # A race this close (in logits) may be decided by how a processor rounds.
-_CLOSE_RACE = {"fp32": 0.02, "fp16": 0.2, "int8": 1.0, "int4": 2.0}
+_CLOSE_RACE = {"fp32": 0.02, "fp16": 0.2, "bf16": 1.0, "int8": 1.0, "int4": 2.0, "mixed": 2.0}
 _BACKEND = "cpu"
 
 
@@ -92,7 +92,9 @@ def _compare(bundle: Bundle, check: SelfCheck, engine: Engine) -> str:
         BundleError: a token differs where the race was not close.
     """
     wanted, margins = check.greedy_ids, check.greedy_margins
-    close = _CLOSE_RACE.get(bundle.manifest.quantisation.precision, 0.0)
+    close = max(
+        _CLOSE_RACE.get(graph.quantisation.precision, 0.0) for graph in bundle.manifest.graphs
+    )
     lost: list[float] = []
     position = 0
     while position < len(wanted):

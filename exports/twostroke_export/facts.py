@@ -5,12 +5,21 @@ from __future__ import annotations
 import contextlib
 from importlib.metadata import PackageNotFoundError, version
 
-from twostroke.bundle.manifest import Architecture, KVLayer, Manifest, Quantisation
+from twostroke.bundle.manifest import (
+    Architecture,
+    GraphFact,
+    KVLayer,
+    Manifest,
+    Quantisation,
+    graph_file,
+)
+from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.load import Loaded
 from twostroke_export.observe import Observed
 from twostroke_export.passes.lower import ACCURACY_LEVEL, PRECISIONS
 from twostroke_export.quantise import BLOCK_SIZE
+from twostroke_export.recipe import Recipe
 from twostroke_export.source import Source
 
 _PACKAGES = ("torch", "transformers", "optimum", "onnx", "onnxscript", "onnx-ir", "twostroke")
@@ -21,8 +30,8 @@ def describe(
     source: Source,
     loaded: Loaded,
     observed: Observed,
+    recipe: Recipe,
     *,
-    precision: str,
     context_tokens: int,
     name: str | None,
 ) -> Manifest:
@@ -32,12 +41,6 @@ def describe(
         ExportError: a special id lies outside the vocabulary.
     """
     model, layers = loaded.model, observed.layers
-    bits = PRECISIONS[precision]
-    quantisation = Quantisation(precision=precision)
-    if bits.layers is not None:
-        quantisation = Quantisation(
-            precision=precision, block_size=BLOCK_SIZE, accuracy_level=ACCURACY_LEVEL
-        )
     return Manifest(
         name=name or source.name,
         architecture=Architecture(
@@ -49,15 +52,36 @@ def describe(
             num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         ),
         context_tokens=context_tokens,
-        kv_dtype="float16" if precision == "fp16" else "float32",
         kv_layers=tuple(
             KVLayer(num_kv_heads=layer.num_kv_heads, head_dim=layer.head_dim) for layer in layers
         ),
-        quantisation=quantisation,
+        graphs=tuple(
+            GraphFact(
+                stroke=stroke,
+                dialect=dialect,
+                file=graph_file(stroke, dialect),
+                quantisation=_quantisation(recipe, stroke),
+                kv_dtype=recipe.activations,
+            )
+            for dialect in recipe.dialects
+            for stroke in Stroke
+        ),
         tokens=assets.special_ids(source, loaded),
         generation=assets.generation_defaults(source),
         source=source.facts,
         exporter=_versions(),
+    )
+
+
+def _quantisation(recipe: Recipe, stroke: Stroke) -> Quantisation:
+    precision = recipe.precision(stroke)
+    if PRECISIONS[precision].layers is None:
+        return Quantisation(precision=precision, activations=recipe.activations)
+    return Quantisation(
+        precision=precision,
+        block_size=BLOCK_SIZE,
+        accuracy_level=ACCURACY_LEVEL,
+        activations=recipe.activations,
     )
 
 

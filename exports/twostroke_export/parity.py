@@ -16,7 +16,7 @@ from twostroke_export.runner import TwoGraphs
 
 _NUM_TOP = 8
 # Mean KL in nats above which a precision is taken for broken rather than lossy.
-_MAX_KL = {"fp32": 1e-3, "fp16": 0.05, "int8": 0.2, "int4": 2.0}
+_MAX_KL = {"fp32": 1e-3, "fp16": 0.05, "int8": 0.2, "int4": 2.0, "mixed": 2.0, "bf16": 0.2}
 # Two logits this close are a tie: rounding alone may order them either way.
 _TIE = 1e-3
 
@@ -60,8 +60,10 @@ def measure(
     return Measured(verification, _self_check(graphs, prompt, len(forced)))
 
 
-def judge(name: str, precision: str, measured: Measured, reference: Reference) -> None:
+def judge(name: str, precisions: Sequence[str], measured: Measured, reference: Reference) -> None:
     """Refuses an export that does not compute what its source computes.
+
+    `precisions` are those of the two graphs.
 
     Raises:
         ExportError: with the figures.
@@ -70,10 +72,12 @@ def judge(name: str, precision: str, measured: Measured, reference: Reference) -
     kl = figures.mean_kl if figures.mean_kl is not None else float("inf")
     widest = max(figures.prefill_max_abs_diff, figures.decode_max_abs_diff)
     differs = figures.num_argmax_equal < figures.num_steps and not _only_ties(reference, widest)
-    if (precision == "fp32" and differs) or not kl <= _MAX_KL[precision]:
+    is_exact = set(precisions) == {"fp32"}
+    label = "/".join(dict.fromkeys(precisions))
+    if (is_exact and differs) or not kl <= max(_MAX_KL[precision] for precision in precisions):
         raise ExportError(
-            f"The {precision} export of {name} does not agree with its source: the most likely "
-            f"token is the same in {figures.num_argmax_equal} of {figures.num_steps} steps, logits "
+            f"The {label} export of {name} does not agree with its source: the most likely token "
+            f"is the same in {figures.num_argmax_equal} of {figures.num_steps} steps, logits "
             f"differ by up to {widest:.3g}, mean KL {kl:.3g} nats; nothing was written. "
             f"Please report the architecture."
         )

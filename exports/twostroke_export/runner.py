@@ -93,7 +93,7 @@ class TwoGraphs:
             **self._cache,
         }
         if logit_index is not None:
-            feeds[contract.LOGIT_INDEX] = logit_index
+            feeds[contract.LOGIT_INDEX] = logit_index[:, None]
         binding = session.io_binding()
         # Bound values alias these arrays: they must outlive the run.
         values = {

@@ -18,8 +18,8 @@ class StrokeModule(torch.nn.Module):  # type: ignore[misc]  # torch is not follo
     """The model behind the flat inputs of the graph contract.
 
     Its forward takes input_ids [batch, sequence] int64, position_ids likewise, seqlens_k [batch]
-    int32, total_sequence_length [] int32, logit_index [batch] int64 (None in decode) and past, a
-    flat list of key and value for each layer; it gives logits [batch, 1, vocab] float32 and the
+    int32, total_sequence_length [] int32, logit_index [batch, k] int64 (None in decode) and past, a
+    flat list of key and value for each layer; it gives logits [batch, k, vocab] float32 and the
     present tensors, flat likewise.
     """
 
@@ -74,7 +74,7 @@ class StrokeModule(torch.nn.Module):  # type: ignore[misc]  # torch is not follo
 
 @contextlib.contextmanager
 def _last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
-    """Hands the head one row a sequence: hidden [batch, sequence, size] -> [batch, 1, size]."""
+    """Hands the head the wanted rows: hidden [batch, sequence, size] -> [batch, k, size]."""
     if logit_index is None:
         yield
         return
@@ -84,13 +84,13 @@ def _last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
         hidden = args[0]
         rows: torch.Tensor = torch.onnx.ops.symbolic(
             "GatherND",
-            (hidden, logit_index.unsqueeze(1)),
+            (hidden, logit_index.unsqueeze(2)),  # [batch, k, 1]
             {"batch_dims": 1},
             dtype=hidden.dtype,
-            shape=(hidden.shape[0], hidden.shape[2]),
+            shape=(*logit_index.shape, hidden.shape[2]),
             version=13,
         )
-        return (rows.unsqueeze(1),)
+        return (rows,)
 
     hook = head.register_forward_pre_hook(gather)
     try:

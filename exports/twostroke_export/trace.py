@@ -95,7 +95,7 @@ def _example(
         "position_ids": torch.arange(sequence).expand(batch, sequence).contiguous(),
         "seqlens_k": torch.full((batch,), sequence - 1, dtype=torch.int32),
         "total_sequence_length": torch.tensor(sequence, dtype=torch.int32),
-        "logit_index": torch.zeros(batch, dtype=torch.int64),
+        "logit_index": torch.zeros((batch, 3), dtype=torch.int64),
         "past": past,
     }
     shapes: dict[str, Any] = {
@@ -103,7 +103,7 @@ def _example(
         "position_ids": is_free,
         "seqlens_k": {0: "batch"},
         "total_sequence_length": {},
-        "logit_index": {0: "batch"},
+        "logit_index": {0: "batch", 1: "k"},
         "past": [{0: "batch", 2: "capacity"}] * len(past),
     }
     if stroke is Stroke.DECODE:

@@ -88,13 +88,13 @@ def discard(entry: Path) -> None:
 
 
 def _graphs_of_bundle(graph: Path) -> tuple[str, ...]:
-    """File names of the bundle's graphs; empty where the folder is no bundle."""
+    """File names of the bundle's graphs of the same dialect; empty where there is no bundle."""
     try:
         manifest = json.loads((graph.parent / MANIFEST_NAME).read_text(encoding="utf-8"))
-        names = (manifest["prefill_graph"], manifest["decode_graph"])
+        dialects = {str(fact["file"]): fact["dialect"] for fact in manifest["graphs"]}
     except (OSError, ValueError, KeyError, TypeError):
         return ()
-    return tuple(dict.fromkeys(str(name) for name in names))
+    return tuple(name for name in dialects if dialects[name] == dialects.get(graph.name))
 
 
 def _host(optimization: str) -> str:

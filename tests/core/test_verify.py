@@ -64,7 +64,7 @@ def test_the_answers_of_the_export(bundle):
         num_argmax_equal=7,
         mean_kl=0.004,
     )
-    record(bundle, self_check=check_of(greedy, 1.0), verification=figures)
+    record(bundle, self_check=check_of(greedy, 1.0), verifications=(figures,))
     lines = verify_bundle(bundle)
     assert lines[0].startswith("files: 4 with ")
     assert "CPUExecutionProvider" in lines[1]

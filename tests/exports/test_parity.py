@@ -31,22 +31,22 @@ def measured(num_equal: int = 3, difference: float = 1e-5, kl: float | None = 1e
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8", "int4"])
 def test_an_equal_export_passes(precision):
-    judge("mine", precision, measured(), reference())
+    judge("mine", [precision], measured(), reference())
 
 
 def test_fp32_must_choose_the_same_tokens():
     with pytest.raises(ExportError, match=r"same in 2 of 3 steps, logits differ by up to 0\.5"):
-        judge("mine", "fp32", measured(num_equal=2, difference=0.5), reference())
+        judge("mine", ["fp32"], measured(num_equal=2, difference=0.5), reference())
 
 
 def test_a_tie_may_fall_either_way():
-    judge("mine", "fp32", measured(num_equal=2, difference=1e-4), reference(gap=1e-5))
+    judge("mine", ["fp32"], measured(num_equal=2, difference=1e-4), reference(gap=1e-5))
     with pytest.raises(ExportError):
-        judge("mine", "fp32", measured(num_equal=2, difference=1e-4), reference(gap=1.0))
+        judge("mine", ["fp32"], measured(num_equal=2, difference=1e-4), reference(gap=1.0))
 
 
 def test_quantised_weights_may_choose_others():
-    judge("mine", "int8", measured(num_equal=2, difference=0.5, kl=0.01), reference())
+    judge("mine", ["int8"], measured(num_equal=2, difference=0.5, kl=0.01), reference())
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_quantised_weights_may_choose_others():
 )
 def test_what_is_broken_rather_than_lossy_is_refused(precision, kl):
     with pytest.raises(ExportError, match=f"The {precision} export of mine does not agree"):
-        judge("mine", precision, measured(kl=kl), reference())
+        judge("mine", [precision], measured(kl=kl), reference())
 
 
 def test_divergence_by_its_definition():

@@ -11,7 +11,7 @@ import pytest
 from twostroke.backends.hookspecs import ExportOptions, Progress
 from twostroke.bundle import open_bundle
 from twostroke.errors import BundleError, ExportError
-from twostroke_export import pipeline
+from twostroke_export import pipeline, prepare, write
 from twostroke_export.pipeline import export, export_all
 
 
@@ -21,9 +21,9 @@ def never(*_: object, **__: object) -> None:
 
 def test_makes_every_precision_from_one_trace(tiny_llama, tmp_path, monkeypatch):
     traced = []
-    original = pipeline.trace
+    original = prepare.trace
     monkeypatch.setattr(
-        pipeline, "trace", lambda *given: traced.append(given[2]) or original(*given)
+        prepare, "trace", lambda *given: traced.append(given[2]) or original(*given)
     )
     outs = {name: tmp_path / name for name in ("int4", "fp16", "int8", "fp32")}
     stages: list[Progress] = []
@@ -82,7 +82,7 @@ def test_prints_nothing(tiny_llama, tmp_path):
 
 
 def test_an_existing_folder_is_refused_before_any_work(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "load", never)
+    monkeypatch.setattr(prepare, "load", never)
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(BundleError, match="out exists already"):
@@ -90,7 +90,7 @@ def test_an_existing_folder_is_refused_before_any_work(tiny_llama, tmp_path, mon
 
 
 def test_an_unknown_precision_is_refused_with_the_known_ones(tiny_llama, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "load", never)
+    monkeypatch.setattr(prepare, "load", never)
     with pytest.raises(ExportError, match="'int3' is unknown; choose one of fp32, fp16, int8"):
         export_all(str(tiny_llama), {"int3": tmp_path / "out"})
     assert not list(tmp_path.iterdir())
@@ -99,7 +99,7 @@ def test_an_unknown_precision_is_refused_with_the_known_ones(tiny_llama, tmp_pat
 def test_a_longer_context_than_the_model_has_is_refused_with_both_numbers(
     tiny_llama, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(pipeline, "load", never)
+    monkeypatch.setattr(prepare, "load", never)
     with pytest.raises(ExportError, match=r"300 tokens was asked for.*limited to 256"):
         export_all(str(tiny_llama), {"fp32": tmp_path / "out"}, context_tokens=300)
     assert not list(tmp_path.iterdir())
@@ -118,7 +118,7 @@ def test_a_failure_leaves_nothing(tiny_llama, tmp_path, monkeypatch, fault):
 
 
 def test_graphs_that_compute_something_else_are_not_sealed(tiny_llama, tmp_path, monkeypatch):
-    original = pipeline.lower
+    original = write.lower
 
     def corrupt(graph, precision, weights):
         original(graph, precision, weights)
@@ -126,7 +126,7 @@ def test_graphs_that_compute_something_else_are_not_sealed(tiny_llama, tmp_path,
             if name.endswith("float32_64x64"):
                 value.const_value = weights.add(np.flip(value.const_value.numpy()).copy())
 
-    monkeypatch.setattr(pipeline, "lower", corrupt)
+    monkeypatch.setattr(write, "lower", corrupt)
     with pytest.raises(ExportError, match=r"fp32 export of tiny-llama does not agree"):
         export_all(str(tiny_llama), {"fp32": tmp_path / "out"})
     assert not list(tmp_path.iterdir())

@@ -107,7 +107,7 @@ class Runner:
             "total_sequence_length": np.array(total.max(), np.int32),
         }
         if stroke is Stroke.PREFILL:
-            values["logit_index"] = np.full(batch, num_new - 1, np.int64)
+            values["logit_index"] = np.full((batch, 1), num_new - 1, np.int64)
         inputs = {}
         for name, value in values.items():
             inputs[name] = self.backend.allocate(value.shape, value.dtype.name, on_host=True)

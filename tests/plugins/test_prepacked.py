@@ -42,7 +42,7 @@ def only_entry(cache: Path) -> Path:
 def logits(bundle: Path, share_weights: bool) -> np.ndarray:
     backend = CpuBackend(Device(0, "", "cpu"), {"share_weights": share_weights})
     session = backend.open_session(bundle / "prefill.onnx", Stroke.PREFILL)
-    sizes = {"batch": 1, "sequence": 3, "capacity": 8}
+    sizes = {"batch": 1, "sequence": 3, "k": 1, "capacity": 8}
     inputs, outputs = {}, {}
     for name, spec in session.inputs.items():
         inputs[name] = backend.allocate(tuple(sizes.get(d, d) for d in spec.shape), spec.dtype)
@@ -53,7 +53,7 @@ def logits(bundle: Path, share_weights: bool) -> np.ndarray:
     inputs["input_ids"].write(np.array([[5, 6, 7]]))
     inputs["seqlens_k"].write(np.array([2], np.int32))
     inputs["total_sequence_length"].write(np.array(3, np.int32))
-    inputs["logit_index"].write(np.array([2]))
+    inputs["logit_index"].write(np.array([[2]]))
     session.bind(inputs, outputs).run()
     return outputs["logits"].read().copy()
 

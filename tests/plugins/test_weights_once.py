@@ -43,7 +43,7 @@ def run(stroke, num_new, past):
         "position_ids": np.arange(past, past + num_new)[None],
         "seqlens_k": np.array([past + num_new - 1], np.int32),
         "total_sequence_length": np.array(past + num_new, np.int32),
-        "logit_index": np.array([num_new - 1]),
+        "logit_index": np.array([[num_new - 1]]),
     }
     inputs = {}
     for name, spec in session.inputs.items():

@@ -29,7 +29,8 @@ class ExportOptions:
     """What `twostroke export` asks of an exporter.
 
     `source` is a folder, a hub id, a .gguf file; `out` the bundle's folder, which must not exist.
-    `context_tokens` None means the model's own limit.
+    `context_tokens` None means the model's own limit. `prefill_precision` and `decode_precision`
+    are for a stroke that wants another `precision`. None leaves a choice to the exporter.
     """
 
     source: str
@@ -37,6 +38,16 @@ class ExportOptions:
     precision: str = "int8"
     context_tokens: int | None = None
     name: str | None = None
+    prefill_precision: str | None = None
+    decode_precision: str | None = None
+    dialects: tuple[str, ...] = ("fused",)
+    block_size: int | None = None  # weights that share a scale
+    is_symmetric: bool | None = None  # without zero points
+    accuracy_level: int | None = None  # of MatMulNBits: 4 multiplies in int8, 1 in float32
+    activations: str | None = None  # fp32, fp16 or bf16: the floats a graph computes in
+    kv_dtype: str | None = None  # int8: a quantised KV cache
+    adapter: Path | None = None  # a LoRA adapter, merged into the weights
+    evaluate: Path | None = None  # a text to measure the bundle on
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@
 | input_ids, position_ids (optional) | [batch, sequence]; decode: sequence = 1 | int64 | both |
 | seqlens_k | [batch]: tokens in the row after this step, minus 1 | int32 | both |
 | total_sequence_length | []: the longest row after this step | int32 | both |
-| logit_index | [batch]: position within the chunk whose logits are wanted | int64 | prefill |
+| logit_index | [batch, k]: positions within the chunk whose logits are wanted | int64 | prefill |
 | past_key_values.{i}.key / .value | [batch, kv_heads, capacity, head_dim] | KV dtype | both |
-| logits | [batch, 1, vocab] | float32 | both |
+| logits | [batch, k, vocab]; decode: k = 1 | float32 | both |
 | present.{i}.key / .value | the same buffer as past | KV dtype | both |
 """
 

@@ -6,11 +6,13 @@ read from a graph: token ids, the context, how the weights were quantised, what 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-FORMAT_VERSION = 1
+from twostroke.types import Stroke
+
+FORMAT_VERSION = 2
 MANIFEST_NAME = "bundle.json"
 
 
@@ -36,12 +38,50 @@ class KVLayer(_Fact):
     head_dim: int = Field(ge=1)
 
 
-class Quantisation(_Fact):
-    """How the weights are stored."""
+Dialect = Literal["fused", "standard"]
+"""`fused` uses ONNX Runtime's own operators and writes the KV cache in place; `standard` is plain
+ONNX, which compilers take whole, and answers a longer cache for each one it is given."""
 
-    precision: str  # fp32, fp16, int8, int4
+
+class Quantisation(_Fact):
+    """How a graph's weights are stored, and in which floats it computes."""
+
+    precision: str  # fp32, fp16, bf16, int8, int4, mixed
     block_size: int | None = None
+    is_symmetric: bool | None = None
     accuracy_level: int | None = None
+    activations: str = "float32"  # numpy's name: float32, float16; or bfloat16
+
+
+class GraphFact(_Fact):
+    """One graph of the bundle: `file` computes `stroke` in `dialect`."""
+
+    stroke: Stroke
+    dialect: Dialect = "fused"
+    file: str
+    quantisation: Quantisation
+    kv_dtype: str = "float32"
+
+
+def graph_file(stroke: Stroke, dialect: Dialect = "fused") -> str:
+    """The name of a graph's file: `prefill.onnx`, `decode.standard.onnx`."""
+    return f"{stroke}.onnx" if dialect == "fused" else f"{stroke}.{dialect}.onnx"
+
+
+def both_strokes(
+    quantisation: Quantisation, *, dialect: Dialect = "fused", kv_dtype: str = "float32"
+) -> tuple[GraphFact, ...]:
+    """The facts of a prefill and a decode graph that are made alike."""
+    return tuple(
+        GraphFact(
+            stroke=stroke,
+            dialect=dialect,
+            file=graph_file(stroke, dialect),
+            quantisation=quantisation,
+            kv_dtype=kv_dtype,
+        )
+        for stroke in Stroke
+    )
 
 
 class Tokens(_Fact):
@@ -74,9 +114,11 @@ class Verification(_Fact):
 
     The largest absolute differences of logits over the prompt's last token and the decode steps,
     over how many steps the argmax was equal (of `num_steps`), and, on the export's built-in text,
-    the mean KL divergence (nats) and the share of positions with the same most likely token.
+    the mean KL divergence (nats) and the share of positions with the same most likely token. Both
+    graphs are of `dialect`.
     """
 
+    dialect: Dialect = "fused"
     num_steps: int
     prefill_max_abs_diff: float
     decode_max_abs_diff: float
@@ -102,22 +144,70 @@ class SelfCheck(_Fact):
 
 
 class Manifest(_Fact):
-    """The whole of `bundle.json`."""
+    """The whole of `bundle.json`. There is a graph for each stroke; the first one is the default.
+
+    `verifications` holds one for each dialect, the default's first.
+    """
 
     format_version: int = FORMAT_VERSION
     name: str
     architecture: Architecture
     context_tokens: int = Field(ge=1)
-    kv_dtype: str = "float32"
     kv_layers: tuple[KVLayer, ...]
-    quantisation: Quantisation
-    dialect: str = "fused"
-    prefill_graph: str = "prefill.onnx"
-    decode_graph: str = "decode.onnx"
+    graphs: tuple[GraphFact, ...]
     tokens: Tokens = Tokens()
     generation: GenerationDefaults = GenerationDefaults()
-    verification: Verification | None = None
+    verifications: tuple[Verification, ...] = ()
     self_check: SelfCheck | None = None
     source: dict[str, Any] = Field(default_factory=dict)
     exporter: dict[str, str] = Field(default_factory=dict)
     files: dict[str, FileFact] = Field(default_factory=dict)
+
+    @field_validator("graphs")
+    @classmethod
+    def _both_strokes_are_there(cls, graphs: tuple[GraphFact, ...]) -> tuple[GraphFact, ...]:
+        kinds = [(graph.stroke, graph.dialect) for graph in graphs]
+        lacking = [stroke for stroke in Stroke if stroke not in {kind[0] for kind in kinds}]
+        if lacking:
+            raise ValueError(f"there is no {lacking[0]} graph")
+        if len(set(kinds)) < len(kinds):
+            raise ValueError("two graphs of one stroke and dialect")
+        return graphs
+
+    def graph(self, stroke: Stroke, dialect: str | None = None) -> GraphFact | None:
+        """The graph of a stroke in a dialect (None: the default's); None where there is none."""
+        for graph in self.graphs:
+            if graph.stroke is stroke and dialect in (None, graph.dialect):
+                return graph
+        return None
+
+    @property
+    def dialects(self) -> tuple[Dialect, ...]:
+        """The dialects of the graphs, each once, the default's first."""
+        return tuple(dict.fromkeys(graph.dialect for graph in self.graphs))
+
+    @property
+    def quantisation(self) -> Quantisation:
+        """That of the default decode graph, which reads the weights at each step."""
+        return self._default(Stroke.DECODE).quantisation
+
+    @property
+    def precision(self) -> str:
+        """E.g. `int8`, or `fp32/int4` where prefill and decode differ."""
+        names = [self._default(stroke).quantisation.precision for stroke in Stroke]
+        return "/".join(dict.fromkeys(names))
+
+    @property
+    def kv_dtype(self) -> str:
+        """In which the default decode graph keeps its cache."""
+        return self._default(Stroke.DECODE).kv_dtype
+
+    @property
+    def verification(self) -> Verification | None:
+        """What was measured on the default graphs."""
+        return self.verifications[0] if self.verifications else None
+
+    def _default(self, stroke: Stroke) -> GraphFact:
+        graph = self.graph(stroke)
+        assert graph is not None  # the validator saw to it
+        return graph

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from twostroke.bundle.manifest import FORMAT_VERSION, MANIFEST_NAME, FileFact, Manifest
 from twostroke.errors import BundleError
@@ -27,12 +27,20 @@ class Bundle:
     root: Path
     manifest: Manifest
 
-    def graph(self, stroke: Stroke) -> Path:
-        """The path of a stroke's graph."""
-        manifest = self.manifest
-        return self.root / (
-            manifest.prefill_graph if stroke is Stroke.PREFILL else manifest.decode_graph
-        )
+    def graph(self, stroke: Stroke, dialect: str | None = None) -> Path:
+        """The path of a stroke's graph in a dialect (None: the bundle's default).
+
+        Raises:
+            BundleError: the bundle has no such graph; the message says which it has.
+        """
+        graph = self.manifest.graph(stroke, dialect)
+        if graph is None:
+            held = " and ".join(self.manifest.dialects)
+            raise BundleError(
+                f"{self.root} has no {stroke} graph of the {dialect} dialect, only {held}. "
+                f"Export the model again with --dialect {dialect}, or with --dialect both."
+            )
+        return self.root / graph.file
 
     def file(self, name: str) -> Path | None:
         """The path of a file that the manifest lists, or None where it lists no such file."""
@@ -61,7 +69,7 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     """
     root = path.absolute()
     manifest = read_manifest(root)
-    for name in (manifest.prefill_graph, manifest.decode_graph, "tokenizer.json"):
+    for name in (*(graph.file for graph in manifest.graphs), "tokenizer.json"):
         if name not in manifest.files:
             raise BundleError(f"{root / MANIFEST_NAME} does not list {name!r}. {_REPAIR}")
     for name, fact in manifest.files.items():
@@ -98,18 +106,31 @@ def read_manifest(root: Path) -> Manifest:
         ) from None
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror}.") from error
+    _check_format(path, text)
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise BundleError(f"{path} is damaged: {where}: {first['msg']}. {_REPAIR}") from None
-    if manifest.format_version != FORMAT_VERSION:
+    return manifest
+
+
+def _check_format(path: Path, text: bytes) -> None:
+    """Looked at first: the keys of another format would be called faults."""
+    try:
+        found = _Format.model_validate_json(text).format_version
+    except ValidationError:
+        return  # the whole manifest's own check says it better
+    if found != FORMAT_VERSION:
         raise BundleError(
-            f"{path} has format {manifest.format_version}, this twostroke reads {FORMAT_VERSION}. "
+            f"{path} has format {found}, this twostroke reads {FORMAT_VERSION}. "
             f"Export the model again with this version."
         )
-    return manifest
+
+
+class _Format(BaseModel):
+    format_version: int
 
 
 def hash_file(path: Path) -> str:

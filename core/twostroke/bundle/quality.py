@@ -15,7 +15,7 @@ def quality_note(manifest: Manifest) -> str | None:
         return None
     if measured.mean_kl <= _LOSSY_KL and measured.top1_agreement >= _LOSSY_TOP1:
         return None
-    precision = manifest.quantisation.precision
+    precision = manifest.precision
     return (
         f"{precision} costs this model a lot: it agrees with its source at "
         f"{measured.top1_agreement:.0%} of the positions (KL divergence {measured.mean_kl:.2g}); "

@@ -22,6 +22,7 @@ tokenizer and the chat template, checked against the source model before it is k
 Hugging Face folder, a hub id (org/name) or a .gguf file. Needs the packages of the extra `export`;
 serving the bundle does not."""
 
+_DIALECTS = {"both": ("fused", "standard")}
 PRECISIONS = ("fp32", "fp16", "int8", "int4")
 
 
@@ -45,6 +46,21 @@ def add_command(subparsers: options.Subparsers) -> None:
     )
     parser.add_argument(
         "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
+    )
+    for stroke in ("prefill", "decode"):
+        parser.add_argument(
+            f"--{stroke}-precision",
+            choices=PRECISIONS,
+            metavar="P",
+            help=f"of the {stroke} graph alone, where it is to differ",
+        )
+    parser.add_argument(
+        "--dialect",
+        choices=("fused", "standard", "both"),
+        default="fused",
+        help="fused: ONNX Runtime's own operators, for CPU, CUDA, DirectML and WebGPU; standard: "
+        "plain ONNX, which OpenVINO, TensorRT and NPUs take whole; both share the weights; "
+        "default: fused",
     )
     parser.add_argument(
         "--context", type=_positive, metavar="N", help="longest context; default: the model's limit"
@@ -74,6 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         precision=arguments.precision,
         context_tokens=arguments.context,
         name=arguments.name,
+        prefill_precision=arguments.prefill_precision,
+        decode_precision=arguments.decode_precision,
+        dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
     )
     with ProgressDisplay(sys.stderr) as progress:
         folder = exporter.export(wish, progress)
@@ -111,7 +130,7 @@ def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
     total = sum(fact.num_bytes for fact in manifest.files.values())
     yield (
         f"{folder}: {manifest.name}, {shape.model_type} with {_count(shape.num_parameters)} "
-        f"parameters, {manifest.quantisation.precision}, context {manifest.context_tokens} tokens, "
+        f"parameters, {manifest.precision}, context {manifest.context_tokens} tokens, "
         f"{size(total)}"
     )
     largest = sorted(manifest.files.items(), key=lambda item: -item[1].num_bytes)[:4]

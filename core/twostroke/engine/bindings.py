@@ -70,7 +70,7 @@ class BoundRun:
         if POSITION_IDS in values:  # [batch, sequence]
             values[POSITION_IDS][...] = np.add.outer(past_lengths, np.arange(self._num_new))
         if LOGIT_INDEX in values:
-            values[LOGIT_INDEX][...] = logit_index  # [batch]
+            values[LOGIT_INDEX][...] = logit_index  # [batch, 1]
         for buffer, value in self._feeds:
             buffer.write(value)
         self._binding.run()
@@ -127,7 +127,11 @@ class StrokeBindings:
         return bound
 
     def _bind(self, start_row: int, count: int, num_new: int) -> BoundRun:
-        shapes = {INPUT_IDS: (count, num_new), POSITION_IDS: (count, num_new)}
+        shapes = {
+            INPUT_IDS: (count, num_new),
+            POSITION_IDS: (count, num_new),
+            LOGIT_INDEX: (count, 1),
+        }
         inputs: dict[str, Buffer] = {}
         for name, spec in self._session.inputs.items():
             if name in self._kv.names:

@@ -57,7 +57,7 @@ def load(
 
 
 def _warn_of_precision(bundle: Bundle, model: ModelConfig) -> None:
-    own = bundle.manifest.quantisation.precision
+    own = bundle.manifest.precision
     if "precision" in model.model_fields_set and model.precision != own:
         log.warning(
             "%s: precision is set to %s, but the bundle %s is %s and stays so; leave precision "

@@ -123,7 +123,7 @@ class Model:
         """Everything that a health check shows. Ready for JSON."""
         return {
             "name": self.name,
-            "precision": self.bundle.manifest.quantisation.precision,
+            "precision": self.bundle.manifest.precision,
             "context_tokens": self.context_tokens,
             "placement": self.placement_report,
             "fallback": self.fallback_sentence,
@@ -248,7 +248,7 @@ class Model:
         decode = self.placement_report["decode"]
         state = ", closed" if self._is_closed else ""
         return (
-            f"<twostroke.Model {self.name!r}: {self.bundle.manifest.quantisation.precision} on "
+            f"<twostroke.Model {self.name!r}: {self.bundle.manifest.precision} on "
             f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
         )
 

@@ -19,6 +19,7 @@ from twostroke.bundle.manifest import (
     Manifest,
     Quantisation,
     Tokens,
+    both_strokes,
 )
 from twostroke.testing.echo_session import EchoGraph
 
@@ -93,14 +94,14 @@ def make_echo_bundle(
         ),
         context_tokens=context_tokens,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=graph.head_dim),) * num_layers,
-        quantisation=Quantisation(precision="fp32"),
+        graphs=both_strokes(Quantisation(precision="fp32")),
         tokens=Tokens(eos_ids=eos_ids),
         generation=generation or GenerationDefaults(temperature=0.0),
     )
     with sealing(folder) as out:
-        for graph_name in (manifest.prefill_graph, manifest.decode_graph):
+        for fact in manifest.graphs:
             text = json.dumps(dataclasses.asdict(graph))
-            (out / graph_name).write_text(text, encoding="utf-8")
+            (out / fact.file).write_text(text, encoding="utf-8")
         tokenizer.save(str(out / "tokenizer.json"))
         if chat_template is not None:
             (out / "chat_template.jinja").write_text(chat_template, encoding="utf-8")

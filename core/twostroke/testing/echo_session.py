@@ -67,7 +67,7 @@ class EchoSession:
         self.backend = backend
         self._is_open = True
         self.inputs: Mapping[str, TensorSpec] = _inputs(graph, stroke)
-        self.outputs: Mapping[str, TensorSpec] = _outputs(graph)
+        self.outputs: Mapping[str, TensorSpec] = _outputs(graph, stroke)
         self.placement = Placement(requested="echo", nodes={"echo": 1})
 
     def bind(self, inputs: Mapping[str, Buffer], outputs: Mapping[str, Buffer]) -> EchoBinding:
@@ -114,7 +114,7 @@ class EchoBinding:
     ) -> None:
         self._session = session
         self._inputs = inputs
-        self._logits = outputs[LOGITS]  # [batch, 1, vocab]
+        self._logits = outputs[LOGITS]  # [batch, k, vocab]; k is 1 in decode
         self._past = [
             inputs[name]  # [batch, kv_heads, capacity, head_dim]
             for layer in range(session.graph.num_layers)
@@ -132,10 +132,12 @@ class EchoBinding:
             total = int(totals[row])
             for side in self._past:
                 side[row, :, total - num_new : total] = ids[row][None, :, None]
-            end = total
+            wanted = [num_new - 1]
             if self._session.stroke is Stroke.PREFILL:
-                end = total - num_new + int(self._inputs[LOGIT_INDEX][row]) + 1
-            self._logits[row, 0] = np.nan if is_nan else self._answer(row, end)
+                wanted = self._inputs[LOGIT_INDEX][row].tolist()  # [k]
+            for number, index in enumerate(wanted):
+                end = total - num_new + index + 1
+                self._logits[row, number] = np.nan if is_nan else self._answer(row, end)
 
     def _check(self, ids: Array, totals: Array) -> None:
         num_rows, num_new = ids.shape
@@ -180,15 +182,16 @@ def _inputs(graph: EchoGraph, stroke: Stroke) -> dict[str, TensorSpec]:
     if graph.position_ids:
         shapes[POSITION_IDS] = (("batch", sequence), "int64")
     if stroke is Stroke.PREFILL:
-        shapes[LOGIT_INDEX] = (("batch",), "int64")
+        shapes[LOGIT_INDEX] = (("batch", "k"), "int64")
     for layer in range(graph.num_layers):
         for name in past_names(layer):
             shapes[name] = _kv_shape(graph), "float32"
     return {name: TensorSpec(name, *rest) for name, rest in shapes.items()}
 
 
-def _outputs(graph: EchoGraph) -> dict[str, TensorSpec]:
-    specs = {LOGITS: TensorSpec(LOGITS, ("batch", 1, graph.vocab_size), "float32")}
+def _outputs(graph: EchoGraph, stroke: Stroke) -> dict[str, TensorSpec]:
+    rows = "k" if stroke is Stroke.PREFILL else 1
+    specs = {LOGITS: TensorSpec(LOGITS, ("batch", rows, graph.vocab_size), "float32")}
     for layer in range(graph.num_layers):
         for name in present_names(layer):
             specs[name] = TensorSpec(name, _kv_shape(graph), "float32")

@@ -15,7 +15,14 @@ import numpy as np
 
 from twostroke.bundle import seal, sealing
 from twostroke.bundle.contract import past_names, present_names
-from twostroke.bundle.manifest import Architecture, KVLayer, Manifest, Quantisation, Tokens
+from twostroke.bundle.manifest import (
+    Architecture,
+    KVLayer,
+    Manifest,
+    Quantisation,
+    Tokens,
+    both_strokes,
+)
 from twostroke.testing.bundles import byte_tokenizer
 from twostroke.types import Stroke
 
@@ -127,10 +134,9 @@ class _Graph:
         for number in range(m.num_layers):
             x = self.layer(number, x)
         if stroke is Stroke.PREFILL:
-            axis = self.constant("axis", np.array([1], np.int64))
-            index = self.add("Unsqueeze", ["logit_index", axis], "index")  # [batch, 1]
-            x = self.add("GatherND", [x, index], "last", batch_dims=1)  # [batch, hidden]
-            x = self.add("Unsqueeze", [x, axis], "last_row")  # [batch, 1, hidden]
+            axis = self.constant("axis", np.array([2], np.int64))
+            index = self.add("Unsqueeze", ["logit_index", axis], "index")  # [batch, k, 1]
+            x = self.add("GatherND", [x, index], "wanted", batch_dims=1)  # [batch, k, hidden]
         head = self.linear(x, "head", m.hidden_size, m.vocab_size)
         if stroke is Stroke.PREFILL and m.extra_prefill_weight:
             bias = self.constant("own", np.full(m.vocab_size, 0.0, self.dtype))
@@ -138,10 +144,11 @@ class _Graph:
         self.add("Cast", [head], "logits", to=int(self.onnx.TensorProto.FLOAT))
         small = [("seqlens_k", "int32", ["batch"]), ("total_sequence_length", "int32", [])]
         if stroke is Stroke.PREFILL:
-            small.append(("logit_index", "int64", ["batch"]))
+            small.append(("logit_index", "int64", ["batch", "k"]))
         inputs = [self.value("input_ids", "int64", ["batch", "sequence"])]
         inputs += [self.value(*fact) for fact in small]
-        logits = self.value("logits", "float32", ["batch", 1, m.vocab_size])
+        rows = "k" if stroke is Stroke.PREFILL else 1
+        logits = self.value("logits", "float32", ["batch", rows, m.vocab_size])
         helper = self.onnx.helper
         graph = helper.make_graph(
             self.nodes, str(stroke), [*inputs, *self._past], [logits, *self._present], self.weights
@@ -188,9 +195,14 @@ def make_onnx_bundle(folder: Path, model: TinyModel | None = None) -> Path:
             num_parameters=0,
         ),
         context_tokens=model.context_tokens,
-        kv_dtype=model.kv_dtype,
         kv_layers=(layer,) * model.num_layers,
-        quantisation=Quantisation(precision="fp16" if model.kv_dtype == "float16" else "fp32"),
+        graphs=both_strokes(
+            Quantisation(
+                precision="fp16" if model.kv_dtype == "float16" else "fp32",
+                activations=model.kv_dtype,
+            ),
+            kv_dtype=model.kv_dtype,
+        ),
         tokens=Tokens(eos_ids=(2,)),
     )
     with sealing(folder) as out:

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from twostroke.bundle import MANIFEST_NAME, Manifest, is_bundle, open_bundle, seal, sealing, sweep
-from twostroke.bundle.manifest import Architecture, KVLayer, Quantisation
+from twostroke.bundle.manifest import Architecture, KVLayer, Quantisation, both_strokes
 from twostroke.errors import BundleError
 from twostroke.types import Stroke
 
@@ -25,7 +25,7 @@ def a_manifest():
         ),
         context_tokens=32,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
-        quantisation=Quantisation(precision="fp32"),
+        graphs=both_strokes(Quantisation(precision="fp32")),
     )
 
 
@@ -160,7 +160,7 @@ def test_a_linked_folder_is_refused(bundle_path, tmp_path):
         (lambda facts: facts.pop("name"), "name: Field required"),
         (lambda facts: facts.update(kv_layers="x"), "kv_layers"),
         (lambda facts: facts["files"].pop("decode.onnx"), "does not list 'decode.onnx'"),
-        (lambda facts: facts.update(prefill_graph="other.onnx"), "does not list 'other.onnx'"),
+        (lambda facts: facts["graphs"][0].update(file="other.onnx"), "does not list 'other.onnx'"),
     ],
 )
 def test_a_faulty_manifest_is_refused(bundle_path, change, message):

@@ -6,6 +6,7 @@ from twostroke.bundle.manifest import (
     Manifest,
     Quantisation,
     Verification,
+    both_strokes,
 )
 from twostroke.bundle.quality import quality_note
 
@@ -31,8 +32,8 @@ def measured(kl, top1):
         ),
         context_tokens=32,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
-        quantisation=Quantisation(precision="int4"),
-        verification=verification,
+        graphs=both_strokes(Quantisation(precision="int4")),
+        verifications=(verification,),
     )
 
 

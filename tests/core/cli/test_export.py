@@ -17,6 +17,7 @@ from twostroke.bundle.manifest import (
     Manifest,
     Quantisation,
     Verification,
+    both_strokes,
 )
 from twostroke.cli.export import choose_exporter, summary
 from twostroke.errors import ExportError, InstallError
@@ -149,15 +150,17 @@ def test_the_summary_tells_sizes_and_parity(tmp_path):
         ),
         context_tokens=8192,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
-        quantisation=Quantisation(precision="int8"),
-        verification=Verification(
-            num_steps=17,
-            prefill_max_abs_diff=0.54357,
-            decode_max_abs_diff=0.95772,
-            num_argmax_equal=16,
-            mean_kl=0.0037511,
-            top1_agreement=0.958984,
-            num_text_tokens=512,
+        graphs=both_strokes(Quantisation(precision="int8")),
+        verifications=(
+            Verification(
+                num_steps=17,
+                prefill_max_abs_diff=0.54357,
+                decode_max_abs_diff=0.95772,
+                num_argmax_equal=16,
+                mean_kl=0.0037511,
+                top1_agreement=0.958984,
+                num_text_tokens=512,
+            ),
         ),
         files={
             "weights.bin": FileFact(num_bytes=153_896_192, sha256="0" * 64),

@@ -1,0 +1,80 @@
+"""Loads a source once, measures what it answers, and traces it for whoever writes a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from twostroke.types import Stroke
+from twostroke_export.context import context_limit, effective_context
+from twostroke_export.load import Loaded, load
+from twostroke_export.observe import Observed, observe
+from twostroke_export.passes.silu import fuse_silu
+from twostroke_export.passes.simplify import simplify
+from twostroke_export.passes.skip_norm import fuse_skip_norm
+from twostroke_export.reference import Reference, measure_reference
+from twostroke_export.source import Source, resolve
+from twostroke_export.trace import trace
+
+Report = Callable[[str, float], None]  # a stage and its fraction, 0 to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that was loaded and measured; every bundle is made from its traces.
+
+    graphs: traced on first use and kept; cloned by whoever changes them.
+    """
+
+    source: Source
+    loaded: Loaded
+    observed: Observed
+    reference: Reference
+    context_tokens: int
+    graphs: dict[Stroke, ir.Model] = field(default_factory=dict)
+
+    def graph(self, stroke: Stroke) -> ir.Model:
+        """The simplified graph of a stroke, its weights still those of the torch model."""
+        if stroke not in self.graphs:
+            model = trace(self.loaded.model, self.observed, stroke, self.context_tokens)
+            simplify(model)
+            fuse_skip_norm(model.graph)
+            fuse_silu(model.graph)
+            self.graphs[stroke] = model
+        return self.graphs[stroke]
+
+    def cast(self, activations: str) -> None:
+        """Casts the weights to `activations` (numpy's name); what was traced before is dropped.
+
+        Mutates the model; does nothing where it has that dtype already.
+        """
+        if activations != "float32":
+            cast_parameters(self.loaded.model, getattr(torch, activations))
+            self.graphs.clear()
+
+
+def prepare(source: str, context_tokens: int | None, report: Report) -> Prepared:
+    """Finds, checks and loads a source, and measures its answers.
+
+    Raises:
+        ExportError: nothing is there, or it is no model that can be exported.
+    """
+    report("load", 0.0)
+    found = resolve(source)
+    effective_context(found.name, found.limit_tokens, context_tokens)  # refused before the load
+    loaded = load(found, lambda fraction: report("load", 0.8 * fraction))
+    limit = effective_context(found.name, context_limit(loaded.model.config), context_tokens)
+    observed = observe(loaded.model)
+    report("measure the source", 0.8)
+    reference = measure_reference(loaded, limit)
+    return Prepared(found, loaded, observed, reference, limit)
+
+
+def cast_parameters(model: Any, dtype: torch.dtype) -> None:
+    """Casts the weights and leaves buffers (rotary frequencies) alone. Mutates."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)

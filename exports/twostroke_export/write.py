@@ -1,0 +1,64 @@
+"""Writes the graphs, the weights and the other files of one bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from twostroke.bundle.manifest import Manifest, graph_file
+from twostroke.types import Stroke
+from twostroke_export import assets
+from twostroke_export.balance import balance
+from twostroke_export.calibration import calibration_ids
+from twostroke_export.facts import describe
+from twostroke_export.passes.lower import PRECISIONS, lower
+from twostroke_export.passes.pack_gate_up import pack_gate_up
+from twostroke_export.passes.pack_qkv import pack_qkv
+from twostroke_export.prepare import Prepared, Report
+from twostroke_export.recipe import Recipe
+from twostroke_export.weights import WeightFile
+
+
+def write_bundle(
+    prepared: Prepared, recipe: Recipe, folder: Path, name: str | None, report: Report
+) -> Manifest:
+    """Fills the bundle's folder; the manifest still lacks what is measured.
+
+    Mutates the model of `prepared` where the precision wants other weights than it has: int8
+    balances them, and half floats cast them.
+    """
+    if "int8" in recipe.precisions:
+        graphs = [prepared.graph(stroke) for stroke in Stroke]  # both read the same parameters
+        ids = calibration_ids(prepared.loaded, prepared.context_tokens)
+        balance(prepared.loaded.model, graphs[0].graph, ids)
+    prepared.cast(recipe.activations)
+    with WeightFile(folder) as weights:
+        for number, stroke in enumerate(Stroke):
+            report(f"trace {stroke}", 0.5 * number)
+            model = prepared.graph(stroke).clone()
+            report(f"write {stroke}", 0.5 * number + 0.3)
+            precision = recipe.precision(stroke)
+            pack(model.graph, precision)  # behind `balance`, which looks for the parts
+            lower(model.graph, precision, weights)
+            common.RemoveUnusedNodesPass()(model)  # what only read the old weights
+            weights.store_initializers(model.graph)
+            ir.save(model, folder / graph_file(stroke))
+    assets.write_assets(prepared.source, prepared.loaded, folder)
+    return describe(
+        prepared.source,
+        prepared.loaded,
+        prepared.observed,
+        recipe,
+        context_tokens=prepared.context_tokens,
+        name=name,
+    )
+
+
+def pack(graph: ir.Graph, precision: str) -> None:
+    """Packs products that read one value, where one is faster than its parts. Mutates."""
+    pack_qkv(graph)
+    # In floats a prompt loses more to parting gate from up than either stroke gains.
+    if PRECISIONS[precision].layers is not None:
+        pack_gate_up(graph)
