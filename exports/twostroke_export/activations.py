@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-_GRID = torch.linspace(-8.0, 8.0, 257)
+_FAR = torch.tensor([-1e3, -100.0, -20.0, 20.0, 100.0, 1e3])  # tells one that is clipped
+_GRID = torch.cat((torch.linspace(-8.0, 8.0, 257), _FAR))
 _TOLERANCE = 1e-5  # the two differ by up to 5e-4 from one another
 _KINDS = ("none", "tanh")
 

@@ -41,7 +41,7 @@ class Rotation:
     @property
     def fits_attention(self) -> bool:
         """Whether GroupQueryAttention takes these caches; else an operator before it does."""
-        return self.cos.shape[-1] % _CACHE_STEP == 0
+        return int(self.cos.shape[-1]) % _CACHE_STEP == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,7 @@ class LayerRotary:
         """
         positions = torch.arange(num_rows).clamp(max=num_positions - 1)
         cos, sin = (
-            self.frequencies.once(side[0])[positions]
-            for side in evaluate(self.call, num_positions)
+            self.frequencies.once(side[0])[positions] for side in evaluate(self.call, num_positions)
         )
         num_missing = -cos.shape[-1] % _CACHE_STEP
         if not self.is_interleaved or 2 * (cos.shape[-1] + num_missing) > self.head_dim:

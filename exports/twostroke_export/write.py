@@ -13,9 +13,8 @@ from twostroke_export import assets
 from twostroke_export.balance import balance
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
-from twostroke_export.passes.lower import PRECISIONS, lower
-from twostroke_export.passes.pack_gate_up import pack_gate_up
-from twostroke_export.passes.pack_qkv import pack_qkv
+from twostroke_export.passes.fuse import finish, pack
+from twostroke_export.passes.lower import lower
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
@@ -42,6 +41,7 @@ def write_bundle(
             precision = recipe.precision(stroke)
             pack(model.graph, precision)  # behind `balance`, which looks for the parts
             lower(model.graph, precision, weights)
+            finish(model.graph)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
             weights.store_initializers(model.graph)
             ir.save(model, folder / graph_file(stroke))
@@ -54,11 +54,3 @@ def write_bundle(
         context_tokens=prepared.context_tokens,
         name=name,
     )
-
-
-def pack(graph: ir.Graph, precision: str) -> None:
-    """Packs products that read one value, where one is faster than its parts. Mutates."""
-    pack_qkv(graph)
-    # In floats a prompt loses more to parting gate from up than either stroke gains.
-    if PRECISIONS[precision].layers is not None:
-        pack_gate_up(graph)

@@ -28,5 +28,6 @@ def feed_packed(graph: ir.Graph) -> int:
 
 
 def _width(value: ir.Value | None) -> int:
-    assert value is not None and value.shape is not None  # a piece has a known shape
-    return int(value.shape[-1])  # type: ignore[arg-type]  # a static dim
+    last = value.shape[-1] if value is not None and value.shape is not None else None
+    assert isinstance(last, int)  # a piece has a known width
+    return last

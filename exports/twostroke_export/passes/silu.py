@@ -20,7 +20,9 @@ def fuse_silu(graph: ir.Graph) -> int:
             continue
         if {id(value) for value in product.inputs} != {id(source), id(sigmoid.outputs[0])}:
             continue
-        _fuse(graph, source, alpha, sigmoid, product)
+        fused = ir.node("QuickGelu", [source], attributes={"alpha": alpha}, domain="com.microsoft")
+        scaling = sigmoid.inputs[0].producer() if sigmoid.inputs[0] is not source else None
+        _replace(graph, [node for node in (product, sigmoid, scaling) if node is not None], fused)
         num_fused += 1
     if num_fused:
         graph.opset_imports.setdefault("com.microsoft", 1)
@@ -45,13 +47,10 @@ def _scaled(value: ir.Value) -> tuple[ir.Value, float]:
     return value, 1.0
 
 
-def _fuse(
-    graph: ir.Graph, source: ir.Value, alpha: float, sigmoid: ir.Node, product: ir.Node
-) -> None:
-    fused = ir.node("QuickGelu", [source], attributes={"alpha": alpha}, domain="com.microsoft")
-    output, like = fused.outputs[0], product.outputs[0]
+def _replace(graph: ir.Graph, old: list[ir.Node], fused: ir.Node) -> None:
+    """Puts `fused` in the place of nodes, the last of them first."""
+    output, like = fused.outputs[0], old[0].outputs[0]
     output.shape, output.type, output.name = like.shape, like.type, like.name
-    graph.insert_before(product, fused)
+    graph.insert_before(old[0], fused)
     ir.convenience.replace_all_uses_with(like, output)
-    scaling = sigmoid.inputs[0].producer() if sigmoid.inputs[0] is not source else None
-    graph.remove([product, sigmoid, *([scaling] if scaling is not None else [])], safe=True)
+    graph.remove(old, safe=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-_ROWWISE = {"LayerNormalization", "SimplifiedLayerNormalization", "Clip"}
+_ROWWISE = {"LayerNormalization", "SimplifiedLayerNormalization", "Clip", "Split"}
 
 
 def sink_transposes(graph: ir.Graph) -> int:
     """Turns Transpose, norm into norm, Transpose where the last axis stays the last.
 
-    Families that norm their heads after turning them around leave a pair of transposes that only
-    the norm keeps apart. Mutates the graph; returns how many were moved.
+    Families that norm or part their heads after turning them around leave a pair of transposes
+    that only this keeps apart. Mutates the graph; returns how many were moved.
     """
     num_moved = 0
     for node in list(graph):
@@ -25,10 +25,10 @@ def sink_transposes(graph: ir.Graph) -> int:
 
 
 def _is_rowwise(node: ir.Node) -> bool:
-    if node.op_type not in _ROWWISE or len(node.outputs) > 1:
+    if node.op_type not in _ROWWISE or any(value.is_graph_output() for value in node.outputs):
         return False
     shape, axis = node.outputs[0].shape, node.attributes.get("axis")
-    if shape is None or node.outputs[0].is_graph_output():
+    if shape is None or (axis is None and node.op_type == "Split"):
         return False
     return axis is None or axis.as_int() in (-1, len(shape) - 1)
 
@@ -42,16 +42,18 @@ def _keeps_rows(node: ir.Node) -> bool:
 
 
 def _swap(graph: ir.Graph, transpose: ir.Node, node: ir.Node) -> None:
-    """x -> transpose -> node becomes x -> node -> transpose."""
-    output, readers = node.outputs[0], list(node.outputs[0].uses())
-    perm = transpose.attributes["perm"].as_ints()
-    turned = ir.node("Transpose", [output], attributes={"perm": perm})
-    turned.outputs[0].type, turned.outputs[0].shape = output.type, output.shape
-    graph.insert_after(node, turned)
-    for reader in readers:
-        reader.node.replace_input_with(reader.idx, turned.outputs[0])
+    """x -> transpose -> node becomes x -> node -> transpose, for each output of the node."""
     source = transpose.inputs[0]
     assert source is not None  # a Transpose has an input
+    perm = transpose.attributes["perm"].as_ints()
+    for output in node.outputs:
+        readers = list(output.uses())
+        turned = ir.node("Transpose", [output], attributes={"perm": perm})
+        turned.outputs[0].type, turned.outputs[0].shape = output.type, output.shape
+        graph.insert_after(node, turned)
+        for reader in readers:
+            reader.node.replace_input_with(reader.idx, turned.outputs[0])
+        if output.shape is not None:
+            output.shape = ir.Shape([output.shape[perm.index(axis)] for axis in range(len(perm))])
     node.replace_input_with(0, source)
-    output.shape = source.shape
     graph.remove(transpose, safe=True)

@@ -6,15 +6,23 @@ import onnx_ir as ir
 
 from twostroke_export.passes.linears import Linear, find_linears
 
-_UNARY = {"Relu", "Gelu", "Sigmoid", "Tanh", "Identity"}
+_ROWWISE = {
+    "Add",
+    "Gelu",
+    "LayerNormalization",
+    "Relu",
+    "Sigmoid",
+    "SimplifiedLayerNormalization",
+    "Tanh",
+}
 
 
 def unflatten(graph: ir.Graph) -> int:
     """Rewrites [batch, sequence, in] -> [rows, in] -> Gemm … -> [batch, sequence, out].
 
-    Between the two reshapes may stand products with constant matrices, sums and unary operators;
-    each product becomes a MatMul (and an Add) of three axes, which the other passes know. Mutates
-    the graph; returns how many reshapes back were removed.
+    Between the two reshapes may stand products with constant matrices, sums, norms and unary
+    operators; each product becomes a MatMul (and an Add) of three axes, which the other passes
+    know. Mutates the graph; returns how many reshapes back were removed.
     """
     linears = {linear.node: linear for linear in find_linears(graph)}
     num_removed = 0
@@ -43,7 +51,7 @@ def _chain(
     node = value.producer() if value is not None else None
     if value is None or node is None or len(value.uses()) != 1 or value.is_graph_output():
         return None
-    if node not in linears and node.op_type not in _UNARY and node.op_type != "Add":
+    if node not in linears and not _is_rowwise(node):
         return None
     operands = node.inputs[:1] if node in linears else node.inputs
     nodes: list[ir.Node] = []
@@ -55,6 +63,11 @@ def _chain(
             return None
         nodes += below
     return [*nodes, node]
+
+
+def _is_rowwise(node: ir.Node) -> bool:
+    axis = node.attributes.get("axis")
+    return node.op_type in _ROWWISE and (axis is None or axis.as_int() in (-1, 1))
 
 
 def _is_vector(value: ir.Value | None) -> bool:
@@ -97,7 +110,9 @@ class _Lifted:
         given = node.outputs[0]
         if linear is None:
             operands = [self.read(value) for value in node.inputs]
-            attributes = list(node.attributes.values())
+            attributes = {key: attribute.value for key, attribute in node.attributes.items()}
+            if "axis" in attributes:
+                attributes["axis"] = -1
             self.made[given] = self._put(ir.node(node.op_type, operands, attributes), given)
             return
         weight = linear.weight
