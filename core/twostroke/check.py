@@ -1,14 +1,17 @@
 """What a right YAML may still have wrong: names of backends and places of models.
 
-Nothing is loaded and no network is asked.
+Nothing is loaded and no network is asked; of another tool's folder only small files and the
+declarations of its graphs are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from twostroke.backends.choose import AUTO, check_name
 from twostroke.backends.discovery import Plugins
+from twostroke.bundle import is_foreign, open_foreign
 from twostroke.config.schema import Config, ModelConfig
 from twostroke.errors import TwostrokeError
 from twostroke.source import locate
@@ -38,7 +41,9 @@ def hub_ids(config: Config) -> list[str]:
 
 def _faults(model: ModelConfig, plugins: Plugins) -> Iterator[str]:
     try:
-        locate(model.source)
+        located = locate(model.source)
+        if isinstance(located, Path) and is_foreign(located):
+            open_foreign(located)
     except TwostrokeError as error:
         yield f"source: {error}"
     for path, name in _backend_names(model):

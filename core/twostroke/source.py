@@ -21,7 +21,15 @@ import platformdirs
 
 from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import ExporterSpec, ExportOptions, Progress
-from twostroke.bundle import MANIFEST_NAME, Bundle, is_bundle, open_bundle, sweep
+from twostroke.bundle import (
+    MANIFEST_NAME,
+    Bundle,
+    is_bundle,
+    is_foreign,
+    open_bundle,
+    open_foreign,
+    sweep,
+)
 from twostroke.bundle.open import read_manifest
 from twostroke.bundle.quality import quality_note
 from twostroke.errors import BundleError, ExportError, InstallError
@@ -44,11 +52,13 @@ def resolve_source(
     plugins: Plugins,
     progress: Report | None = None,
 ) -> Path:
-    """The folder of a bundle of `source`: itself, or one in the cache, exported if need be.
+    """What `open_resolved` opens: `source` itself, or a bundle in the cache, exported if need be.
+
+    Bundles and the graphs of other tools are served as they are.
 
     Args:
-        source: a bundle, a Hugging Face folder, a hub id, a .gguf file or `package:NAME/PATH`; a
-            relative path is one from the working directory.
+        source: a bundle, a folder or .onnx file of another tool, a Hugging Face folder, a hub id, a
+            .gguf file or `package:NAME/PATH`; a relative path is one from the working directory.
         precision: what an export makes; a bundle keeps its own.
         context_tokens: the context of an export; None is the model's own.
         plugins: where an exporter is found.
@@ -64,6 +74,8 @@ def resolve_source(
         folder = located.parent if located.name == MANIFEST_NAME else located
         if is_bundle(folder):
             return folder
+        if is_foreign(located):
+            return located
     identity = {
         "source": _identity(located),
         "precision": precision,
@@ -96,17 +108,20 @@ def locate(source: str) -> Path | str:
     if _HUB_ID.fullmatch(source) and not source.endswith(".gguf"):
         return source
     raise ExportError(
-        f"There is no model at {path}. A source is a bundle, a Hugging Face folder, a .gguf file, "
-        f"a hub id such as org/name, or package:NAME/PATH."
+        f"There is no model at {path}. A source is a bundle, a folder of ONNX graphs, a Hugging "
+        f"Face folder, a .gguf file, a hub id such as org/name, or package:NAME/PATH."
     )
 
 
 def open_resolved(root: Path) -> Bundle:
-    """`open_bundle`, and for a bundle in the cache how to have it made again.
+    """A bundle, or the graphs of another tool, wherever they lie.
 
     Raises:
-        BundleError: as `open_bundle`.
+        BundleError: as `open_bundle` (of a bundle in the cache, how to have it made again) and
+            `open_foreign`.
     """
+    if is_foreign(root):
+        return open_foreign(root)
     try:
         return open_bundle(root)
     except BundleError as error:

@@ -1,4 +1,7 @@
-"""Checks a bundle without its source model: files, graphs, and the answers it gave at export."""
+"""Checks a bundle without its source model: files, graphs, and the answers it gave at export.
+
+Of another tool's folder there is nothing recorded: its files and graphs are checked.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from pathlib import Path
 
 from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import load_plugins
-from twostroke.bundle import Bundle, open_bundle
+from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import SelfCheck
 from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
 from twostroke.errors import BundleError
+from twostroke.source import open_resolved
 from twostroke.types import FailedEvent, Request, SamplingParams, Stroke, TokenEvent
 
 # A race this close (in logits) may be decided by how a processor rounds.
@@ -28,17 +32,17 @@ def verify_bundle(path: Path) -> list[str]:
         BundleError: a file, a graph or an answer is not what it was; the message says which.
         BackendError: the graphs cannot be run here.
     """
-    bundle = open_bundle(path)
+    bundle = open_resolved(path)
     manifest = bundle.manifest
-    lines = [
-        f"files: {len(manifest.files)} with {bundle.num_bytes:,} bytes, each with its SHA-256",
-    ]
+    known_by = "each with its SHA-256" if bundle.origin is None else "by size alone"
+    lines = [f"files: {len(manifest.files)} with {bundle.num_bytes:,} bytes, {known_by}"]
     check = manifest.self_check
     with _running(bundle, check) as engine:
         where = engine.placements[Stroke.DECODE].sentence()
         lines.append(f"graphs: prefill and decode keep the contract; {where}")
         if check is None:
-            return [*lines, "answers: the bundle records none to compare with"]
+            recorded = bundle.origin and f"{bundle.origin}, with no answers recorded"
+            return [*lines, f"answers: {recorded or 'the bundle records none to compare with'}"]
         lines.append(_compare(bundle, check, engine))
     figures = manifest.verification
     if figures is not None and figures.mean_kl is not None:

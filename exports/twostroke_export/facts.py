@@ -17,8 +17,7 @@ from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.load import Loaded
 from twostroke_export.observe import Observed
-from twostroke_export.passes.lower import ACCURACY_LEVEL, PRECISIONS
-from twostroke_export.quantise import BLOCK_SIZE
+from twostroke_export.precision import PRECISIONS
 from twostroke_export.recipe import Recipe
 from twostroke_export.source import Source
 
@@ -42,7 +41,7 @@ def describe(
     """
     model, layers = loaded.model, observed.layers
     return Manifest(
-        name=name or source.name,
+        name=name or source.full_name,
         architecture=Architecture(
             model_type=model.config.model_type,
             num_layers=len(layers),
@@ -74,13 +73,15 @@ def describe(
 
 
 def _quantisation(recipe: Recipe, stroke: Stroke) -> Quantisation:
-    precision = recipe.precision(stroke)
-    if PRECISIONS[precision].layers is None:
+    precision, lowering = recipe.precision(stroke), recipe.lowering(stroke)
+    bits = PRECISIONS[precision]
+    if bits.head is None:
         return Quantisation(precision=precision, activations=recipe.activations)
     return Quantisation(
         precision=precision,
-        block_size=BLOCK_SIZE,
-        accuracy_level=ACCURACY_LEVEL,
+        block_size=lowering.block_size,
+        is_symmetric=lowering.blocks(bits.layers or bits.head).is_symmetric,
+        accuracy_level=lowering.accuracy_level,
         activations=recipe.activations,
     )
 

@@ -14,6 +14,7 @@ from twostroke_export.parity import judge, measure
 from twostroke_export.prepare import Report, prepare
 from twostroke_export.recipe import Recipe, check_precisions, recipe_of
 from twostroke_export.reference import Reference
+from twostroke_export.source import Source, find
 from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
@@ -21,10 +22,13 @@ _ORDER = ("fp32", "mixed", "int4", "int8", "bf16", "fp16")
 _PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
 
 
-def export(options: ExportOptions, on_progress: OnProgress) -> Path:
-    """Turns `options.source` into one bundle at `options.out`; see `export_recipes`."""
+def export(options: ExportOptions, on_progress: OnProgress, source: Source | None = None) -> Path:
+    """Turns `options.source` into one bundle at `options.out`; see `export_recipes`.
+
+    `source` is what was found there, where somebody has looked already.
+    """
     export_recipes(
-        options.source,
+        source or find(options.source, options.adapter),
         {options.out: recipe_of(options)},
         context_tokens=options.context_tokens,
         name=options.name,
@@ -55,7 +59,7 @@ def export_all(
 
 
 def export_recipes(
-    source: str,
+    source: str | Source,
     recipes: Mapping[Path, Recipe],
     *,
     context_tokens: int | None = None,

@@ -45,11 +45,16 @@ def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> P
             f"Exporting needs the Python package {missing[0]!r}, which is not installed; "
             f'run: pip install "twostroke[export]"'
         )
-    on_progress(Progress("import torch and transformers", 0.0))  # takes seconds
+    on_progress(Progress("check the source", 0.0))
+    from twostroke_export.source import find
+
+    # What is wrong is said before the seconds that the next imports take.
+    source = find(options.source, options.adapter)
+    on_progress(Progress("import torch and transformers", 0.0))
     from twostroke_export.pipeline import export as run
 
     with _one_at_a_time:
-        return run(options, on_progress)
+        return run(options, on_progress, source)
 
 
 @hookimpl

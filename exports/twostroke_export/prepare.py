@@ -12,6 +12,7 @@ import torch
 from twostroke.types import Stroke
 from twostroke_export.context import context_limit, effective_context
 from twostroke_export.load import Loaded, load
+from twostroke_export.lora import merge
 from twostroke_export.observe import Observed, observe
 from twostroke_export.passes.fuse import fuse
 from twostroke_export.passes.simplify import simplify
@@ -55,7 +56,7 @@ class Prepared:
             self.graphs.clear()
 
 
-def prepare(source: str, context_tokens: int | None, report: Report) -> Prepared:
+def prepare(source: str | Source, context_tokens: int | None, report: Report) -> Prepared:
     """Finds, checks and loads a source, and measures its answers.
 
     Raises:
@@ -65,6 +66,8 @@ def prepare(source: str, context_tokens: int | None, report: Report) -> Prepared
     found = resolve(source)
     effective_context(found.name, found.limit_tokens, context_tokens)  # refused before the load
     loaded = load(found, lambda fraction: report("load", 0.8 * fraction))
+    if found.adapter is not None:
+        merge(loaded, found.adapter, found.name)
     limit = effective_context(found.name, context_limit(loaded.model.config), context_tokens)
     observed = observe(loaded.model)
     report("measure the source", 0.8)

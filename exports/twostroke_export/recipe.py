@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,18 +10,33 @@ from twostroke.backends.hookspecs import ExportOptions
 from twostroke.bundle.manifest import Dialect
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
-from twostroke_export.passes.lower import PRECISIONS
+from twostroke_export.precision import (
+    ACCURACY_LEVEL,
+    ACCURACY_LEVELS,
+    PRECISIONS,
+    Lowering,
+    lowering,
+)
+from twostroke_export.quantise import BLOCK_SIZE, BLOCK_SIZES
 
 DIALECTS: tuple[Dialect, ...] = ("fused", "standard")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The precision of each stroke and the dialects of a bundle's graphs, the default's first."""
+    """The precision of each stroke and the dialects of a bundle's graphs, the default's first.
+
+    `block_size`, `is_symmetric` and `accuracy_level` are of the strokes that are quantised; see
+    `Lowering`.
+    """
 
     prefill: str = "int8"
     decode: str = "int8"
     dialects: tuple[Dialect, ...] = ("fused",)
+    block_size: int = BLOCK_SIZE
+    is_symmetric: bool | None = None
+    accuracy_level: int = ACCURACY_LEVEL
 
     def precision(self, stroke: Stroke) -> str:
         """The precision of a stroke's graph."""
@@ -36,19 +52,35 @@ class Recipe:
         """In which floats both graphs compute and keep their cache, numpy's name."""
         return "float16" if "fp16" in self.precisions else "float32"
 
+    def lowering(self, stroke: Stroke) -> Lowering:
+        """How the matrices of a stroke are stored."""
+        return lowering(
+            self.precision(stroke),
+            block_size=self.block_size,
+            is_symmetric=self.is_symmetric,
+            accuracy_level=self.accuracy_level,
+            floats=self.activations,
+        )
+
 
 def recipe_of(options: ExportOptions) -> Recipe:
     """The recipe that `twostroke export` asks for.
 
     Raises:
-        ExportError: an unknown precision or dialect, or two that cannot go together.
+        ExportError: an unknown precision, dialect or number, or two that cannot go together.
     """
     recipe = Recipe(
         prefill=options.prefill_precision or options.precision,
         decode=options.decode_precision or options.precision,
         dialects=_dialects(options.dialects),
+        block_size=_one_of(options.block_size, BLOCK_SIZES, "block size", BLOCK_SIZE),
+        is_symmetric=options.is_symmetric,
+        accuracy_level=_one_of(
+            options.accuracy_level, ACCURACY_LEVELS, "accuracy level", ACCURACY_LEVEL
+        ),
     )
     check_precisions(recipe.precisions)
+    _check_blocks(options, recipe)
     return recipe
 
 
@@ -63,6 +95,36 @@ def check_precisions(precisions: Iterable[str]) -> None:
             raise ExportError(
                 f"The precision {precision!r} is unknown; choose one of {', '.join(PRECISIONS)}."
             )
+
+
+def _check_blocks(options: ExportOptions, recipe: Recipe) -> None:
+    quantised = [p for p in recipe.precisions if PRECISIONS[p].head is not None]
+    given = {
+        "--block-size": options.block_size,
+        "--symmetric or --asymmetric": options.is_symmetric,
+        "--accuracy-level": options.accuracy_level,
+    }
+    asked = [flag for flag, value in given.items() if value is not None]
+    if asked and not quantised:
+        raise ExportError(
+            f"{asked[0]} is for quantised weights, and {'/'.join(recipe.precisions)} has none; "
+            f"choose another precision (int8, int4) or leave it out."
+        )
+    if quantised and recipe.accuracy_level < ACCURACY_LEVEL:
+        log.warning(
+            "accuracy level %d multiplies in floats: on the CPU a step of int8 weights takes ten "
+            "times as long as with level %d, of int4 weights twice",
+            recipe.accuracy_level,
+            ACCURACY_LEVEL,
+        )
+
+
+def _one_of(given: int | None, known: tuple[int, ...], what: str, default: int) -> int:
+    if given is not None and given not in known:
+        raise ExportError(
+            f"The {what} {given} is unknown; choose one of {', '.join(map(str, known))}."
+        )
+    return default if given is None else given
 
 
 def _dialects(wanted: Iterable[str]) -> tuple[Dialect, ...]:

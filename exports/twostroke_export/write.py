@@ -38,9 +38,9 @@ def write_bundle(
             report(f"trace {stroke}", 0.5 * number)
             model = prepared.graph(stroke).clone()
             report(f"write {stroke}", 0.5 * number + 0.3)
-            precision = recipe.precision(stroke)
-            pack(model.graph, precision)  # behind `balance`, which looks for the parts
-            lower(model.graph, precision, weights)
+            lowering = recipe.lowering(stroke)
+            pack(model.graph, lowering)  # behind `balance`, which looks for the parts
+            lower(model.graph, lowering, weights)
             finish(model.graph)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
             weights.store_initializers(model.graph)

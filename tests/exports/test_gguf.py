@@ -1,90 +1,27 @@
-"""GGUF files, made here by the gguf package: a tiny llama with its tokenizer inside."""
+"""GGUF files: their metadata, and what is refused before anything is loaded."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import gguf
 import numpy as np
 import pytest
 
 from twostroke.bundle import open_bundle
 from twostroke.errors import ExportError
 from twostroke_export.pipeline import export_all
-from twostroke_export.source import resolve
-
-HIDDEN, FFN, HEADS, KV_HEADS, LAYERS = 64, 128, 4, 2, 2
-VOCAB = 3 + 256 + 2
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-
-
-def write_gguf(path: Path, architecture: str = "llama", num_splits: int = 0) -> Path:
-    writer = gguf.GGUFWriter(str(path), architecture)
-    writer.add_name("Tiny")
-    writer.add_context_length(128)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(VOCAB)
-    if num_splits:
-        writer.add_uint16("split.count", num_splits)
-    add_tokenizer(writer)
-    add_tensors(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def add_tokenizer(writer: gguf.GGUFWriter) -> None:
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    tokens = [*SPECIAL, *sorted(ByteLevel.alphabet()), "th", "an"]
-    control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(tokens)
-    writer.add_token_merges(["t h", "a n"])
-    writer.add_token_types([control if token in SPECIAL else normal for token in tokens])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_eot_token_id(0)
-    writer.add_chat_template("{{ messages[0]['content'] }}")
-
-
-def add_tensors(writer: gguf.GGUFWriter) -> None:
-    random = np.random.default_rng(0)
-    side = HIDDEN // HEADS * KV_HEADS
-    shapes = {"token_embd": (VOCAB, HIDDEN), "output_norm": (HIDDEN,)}
-    for layer in range(LAYERS):
-        shapes |= {
-            f"blk.{layer}.attn_norm": (HIDDEN,),
-            f"blk.{layer}.attn_q": (HIDDEN, HIDDEN),
-            f"blk.{layer}.attn_k": (side, HIDDEN),
-            f"blk.{layer}.attn_v": (side, HIDDEN),
-            f"blk.{layer}.attn_output": (HIDDEN, HIDDEN),
-            f"blk.{layer}.ffn_norm": (HIDDEN,),
-            f"blk.{layer}.ffn_gate": (FFN, HIDDEN),
-            f"blk.{layer}.ffn_up": (FFN, HIDDEN),
-            f"blk.{layer}.ffn_down": (HIDDEN, FFN),
-        }
-    for name, shape in shapes.items():
-        values = random.standard_normal(shape).astype(np.float32) * 0.1
-        writer.add_tensor(f"{name}.weight", values + (len(shape) == 1))
+from twostroke_export.source import find, resolve
+from twostroke_export.testing.tiny_gguf import FFN, HIDDEN, Kind, save_tiny_gguf
 
 
 @pytest.fixture(scope="module")
 def tiny_gguf(tmp_path_factory) -> Path:
-    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+    return save_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
 
 
 def refused(path: Path) -> str:
     with pytest.raises(ExportError) as caught:
-        resolve(str(path))
+        find(str(path))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -129,10 +66,34 @@ def test_something_else(tmp_path, content):
 
 
 def test_an_unknown_architecture(tmp_path):
-    path = write_gguf(tmp_path / "rwkv.gguf", architecture="rwkv99")
+    path = save_tiny_gguf(tmp_path / "rwkv.gguf", architecture="rwkv99")
     assert "'rwkv99' model, an architecture that transformers does not read" in refused(path)
 
 
 def test_one_of_several_shards(tmp_path):
-    path = write_gguf(tmp_path / "part.gguf", num_splits=3)
-    assert "part.gguf is one of 3 shards" in refused(path)
+    path = save_tiny_gguf(tmp_path / "part-00001-of-00003.gguf", num_splits=3)
+    assert "part-00001-of-00003.gguf is one of 3 shards; merge them" in refused(path)
+
+
+def test_a_type_that_is_known_but_not_read(tmp_path):
+    wide = np.zeros((HIDDEN, FFN), np.float64), Kind.F64
+    path = save_tiny_gguf(tmp_path / "wide.gguf", stored={"blk.0.ffn_down.weight": wide})
+    assert "wide.gguf holds tensors of the type F64, which cannot be read" in refused(path)
+
+
+def test_a_type_that_is_not_known(tiny_gguf, tmp_path):
+    content = bytearray(tiny_gguf.read_bytes())
+    name = b"blk.0.ffn_down.weight"
+    # Behind the name: the number of dimensions (4 bytes), two of them (8 bytes each), the type.
+    kind = content.index(name) + len(name) + 4 + 2 * 8
+    assert content[kind : kind + 4] == bytes(4)
+    content[kind] = 99
+    path = tmp_path / "newer.gguf"
+    path.write_bytes(content)
+    assert "newer.gguf holds tensors of a type that the gguf package does not" in refused(path)
+    assert "number 99" in refused(path)
+
+
+def test_a_tokenizer_of_another_model(tmp_path):
+    path = save_tiny_gguf(tmp_path / "mixed.gguf", extra_tokens=9)
+    assert "has a tokenizer of 270 ids but an embedding of only 261" in refused(path)

@@ -9,8 +9,9 @@ import onnx_ir as ir
 import pytest
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from twostroke_export.passes.linears import find_linears
+from twostroke_export.passes.linears import StackedTensor, find_linears
 from twostroke_export.passes.lower import lower
+from twostroke_export.precision import Lowering, lowering
 from twostroke_export.weights import WEIGHTS_NAME, WeightFile
 
 FLOAT, INT64 = ir.TensorType(ir.DataType.FLOAT), ir.TensorType(ir.DataType.INT64)
@@ -52,9 +53,9 @@ def build(*, tied: bool = True, small: bool = False) -> ir.Graph:
     )
 
 
-def lowered(graph: ir.Graph, precision: str, folder) -> Counter[str]:
+def lowered(graph: ir.Graph, precision: str, folder, **options) -> Counter[str]:
     with WeightFile(folder) as weights:
-        lower(graph, precision, weights)
+        lower(graph, lowering(precision, **options), weights)
         RemoveUnusedNodesPass()(ir.Model(graph, ir_version=10))
         weights.store_initializers(graph)
     return Counter(node.op_type for node in graph)
@@ -113,14 +114,68 @@ def test_two_graphs_quantise_a_weight_once(tmp_path, monkeypatch):
 
     calls = []
     original = module.quantise
-    monkeypatch.setattr(module, "quantise", lambda m, bits: calls.append(bits) or original(m, bits))
+    monkeypatch.setattr(
+        module, "quantise", lambda m, blocks: calls.append(blocks.bits) or original(m, blocks)
+    )
     model = ir.Model(build(), ir_version=10)
     with WeightFile(tmp_path) as weights:
         for _ in range(2):
-            lower(model.clone().graph, "int8", weights)
+            lower(model.clone().graph, lowering("int8"), weights)
     assert calls == [8, 8, 8]
 
 
 def test_a_small_matrix_stays_a_float(tmp_path):
     ops = lowered(build(small=True), "int8", tmp_path)
     assert ops == Counter(GatherBlockQuantized=1, MatMulNBits=2, Add=1, MatMul=1, Identity=1)
+
+
+def bits_of(graph: ir.Graph) -> list[int]:
+    return [n.attributes["bits"].as_int() for n in graph if n.op_type == "MatMulNBits"]
+
+
+def test_each_layer_gets_the_bits_that_its_name_asks_for(tmp_path):
+    bits = {"dense": 8, "middle": 4}
+    graph = build()
+    with WeightFile(tmp_path) as weights:
+        lower(graph, Lowering(bits.__getitem__, 8), weights)
+    assert bits_of(graph) == [8, 4, 8]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"), [(4, 8, [8, 4, 8]), (4, 4, [4, 4, 8]), (4, None, [4, 8])]
+)
+def test_a_packed_matrix_gets_what_its_most_demanding_part_asks_for(
+    tmp_path, first, second, expected
+):
+    graph = build()
+    linear = find_linears(graph)[0]
+    parts = [weight("model.q", SIZE // 2, SIZE), weight("model.v", SIZE // 2, SIZE)]
+    linear.weight.const_value = StackedTensor(parts, [True, True], "both")
+    asked = []
+
+    def layers(name: str) -> int | None:
+        asked.append(name)
+        return {"q": first, "v": second, "middle": 4}[name]
+
+    with WeightFile(tmp_path) as weights:
+        lower(graph, Lowering(layers, 8), weights)
+    assert bits_of(graph) == expected
+    assert asked == ["q", "v", "middle"]
+
+
+@pytest.mark.parametrize("is_symmetric", [True, False])
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_blocks_and_accuracy_as_asked_and_the_embedding_alike(tmp_path, precision, is_symmetric):
+    graph = build()
+    options = {"block_size": 16, "is_symmetric": is_symmetric, "accuracy_level": 1}
+    lowered(graph, precision, tmp_path, **options)
+    quantised = [n for n in graph if n.op_type in ("MatMulNBits", "GatherBlockQuantized")]
+    assert {node.attributes["block_size"].as_int() for node in quantised} == {16}
+    assert {len(node.inputs) for node in quantised} == {3 if is_symmetric else 4}
+    products = [node for node in quantised if node.op_type == "MatMulNBits"]
+    assert {node.attributes["accuracy_level"].as_int() for node in products} == {1}
+
+
+def test_an_embedding_that_does_not_make_whole_blocks_stays_a_float(tmp_path):
+    ops = lowered(build(), "int8", tmp_path, block_size=128)
+    assert ops == Counter(Gather=1, MatMulNBits=3, Add=1)

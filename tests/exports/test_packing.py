@@ -14,6 +14,7 @@ from twostroke_export.passes.linears import StackedTensor, find_linears, paramet
 from twostroke_export.passes.lower import lower
 from twostroke_export.passes.pack_gate_up import pack_gate_up
 from twostroke_export.passes.pack_qkv import pack_qkv
+from twostroke_export.precision import lowering
 from twostroke_export.weights import WeightFile
 
 FLOAT = ir.TensorType(ir.DataType.FLOAT)
@@ -206,7 +207,7 @@ def test_two_graphs_store_a_packed_matrix_once(tmp_path):
         for _ in range(2):
             clone = model.clone()
             packed(clone)
-            lower(clone.graph, "int8", weights)
+            lower(clone.graph, lowering("int8"), weights)
             RemoveUnusedNodesPass()(clone)
             weights.store_initializers(clone.graph)
             names.append(sorted(clone.graph.initializers))

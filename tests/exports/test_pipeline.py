@@ -120,8 +120,8 @@ def test_a_failure_leaves_nothing(tiny_llama, tmp_path, monkeypatch, fault):
 def test_graphs_that_compute_something_else_are_not_sealed(tiny_llama, tmp_path, monkeypatch):
     original = write.lower
 
-    def corrupt(graph, precision, weights):
-        original(graph, precision, weights)
+    def corrupt(graph, lowering, weights):
+        original(graph, lowering, weights)
         for name, value in graph.initializers.items():
             if name.endswith("float32_64x64"):
                 value.const_value = weights.add(np.flip(value.const_value.numpy()).copy())

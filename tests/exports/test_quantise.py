@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from twostroke_export.quantise import BLOCK_SIZE, QuantisedMatrix, quantise
+from twostroke_export.quantise import BLOCK_SIZE, BLOCK_SIZES, Blocks, QuantisedMatrix, quantise
 
 
 def matrix(rows: int, columns: int) -> np.ndarray:
@@ -22,34 +22,55 @@ def unpack(packed: np.ndarray) -> np.ndarray:
 
 def dequantise(quantised: QuantisedMatrix, num_columns: int) -> np.ndarray:
     """[rows, columns] by the definition of MatMulNBits."""
-    values, zeros = quantised.values, np.float32(128)
-    if quantised.bits == 4:
-        values = unpack(values)
-        zeros = unpack(quantised.zero_points)[:, : values.shape[1], None].astype(np.float32)
-    blocks = (values.astype(np.float32) - zeros) * quantised.scales[..., None]
+    bits, values = quantised.blocks.bits, quantised.values
+    zeros = np.float32(1 << (bits - 1))
+    if quantised.zero_points is not None:
+        zeros = unpack(quantised.zero_points) if bits == 4 else quantised.zero_points
+        zeros = zeros[:, : values.shape[1], None].astype(np.float32)
+    values = unpack(values) if bits == 4 else values
+    blocks = (values.astype(np.float32) - zeros) * quantised.scales[..., None].astype(np.float32)
     return blocks.reshape(len(blocks), -1)[:, :num_columns]
 
 
-@pytest.mark.parametrize(("bits", "worst"), [(8, 1 / 127), (4, 2 / 15)])
+KINDS = [Blocks(bits, is_symmetric=flag) for bits in (8, 4) for flag in (True, False)]
+
+
+@pytest.mark.parametrize("blocks", KINDS)
 @pytest.mark.parametrize("columns", [64, 80, 96])
-def test_error_stays_below_a_step_of_each_block(bits, worst, columns):
+def test_error_stays_below_a_step_of_each_block(blocks, columns):
     original = matrix(40, columns)
-    quantised = quantise(original, bits)
+    quantised = quantise(original, blocks)
     padded = np.pad(original, ((0, 0), (0, -columns % BLOCK_SIZE)))
     peaks = np.abs(padded.reshape(40, -1, BLOCK_SIZE)).max(-1).repeat(BLOCK_SIZE, axis=1)
     error = np.abs(dequantise(quantised, columns) - original)
+    worst = 1 / 127 if blocks.bits == 8 else 2 / 15
     assert (error <= worst * peaks[:, :columns]).all()
     assert error.max() > 0
 
 
 def test_eight_bits_keep_each_blocks_peak_exactly():
     original = matrix(8, 64)
-    found = dequantise(quantise(original, 8), 64)
+    found = dequantise(quantise(original, Blocks(8)), 64)
     peaks = np.abs(original.reshape(8, 2, 32)).argmax(-1)
     for row in range(8):
         for block in range(2):
             column = block * 32 + peaks[row, block]
             assert found[row, column] == pytest.approx(original[row, column], rel=1e-6)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_values_are_chosen_for_the_scales_that_are_stored(bits):
+    """Weights so small that half precision rounds their scales by several per cent."""
+    original = matrix(16, 64) * np.float32(2e-5)
+    half = quantise(original, Blocks(bits, floats="float16"))
+    assert half.scales.dtype == np.float16
+    rounded = quantise(original, Blocks(bits)).scales.astype(np.float16).astype(np.float32)
+    blocks = original.reshape(16, 2, 32) / rounded[..., None]
+    middle, top = 1 << (bits - 1), (1 << bits) - 1
+    best = (np.clip(np.rint(blocks) + middle, 0, top) - middle) * rounded[..., None]
+    best_error = np.square(best - original.reshape(16, 2, 32)).sum()
+    error = np.square(dequantise(half, 64) - original).sum()
+    assert error <= best_error * (1 + 1e-5)
 
 
 def test_clipping_is_never_worse_than_the_plain_range():
@@ -60,66 +81,87 @@ def test_clipping_is_never_worse_than_the_plain_range():
     zero = np.clip(np.rint(-low / scale), 0, 15)
     plain = (np.clip(np.rint(blocks / scale) + zero, 0, 15) - zero) * scale
     plain_error = np.square(plain - blocks).sum()
-    assert np.square(dequantise(quantise(original, 4), 64) - original).sum() < plain_error
+    assert (
+        np.square(
+            dequantise(quantise(original, Blocks(4, is_symmetric=False)), 64) - original
+        ).sum()
+        < plain_error
+    )
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_zeros_stay_zero(bits):
-    quantised = quantise(np.zeros((3, 32), np.float32), bits)
+@pytest.mark.parametrize("blocks", KINDS)
+def test_zeros_stay_zero(blocks):
+    quantised = quantise(np.zeros((3, 32), np.float32), blocks)
     assert (dequantise(quantised, 32) == 0).all()
     assert np.isfinite(quantised.scales).all()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_chunks_of_rows_change_nothing(bits, monkeypatch):
+@pytest.mark.parametrize("blocks", KINDS)
+def test_chunks_of_rows_change_nothing(blocks, monkeypatch):
     original = matrix(10, 64)
-    whole = quantise(original, bits)
+    whole = quantise(original, blocks)
     monkeypatch.setattr("twostroke_export.quantise._CHUNK_ELEMENTS", 3 * 64)
-    pieces = quantise(original, bits)
+    pieces = quantise(original, blocks)
     assert (whole.values == pieces.values).all()
     assert (whole.scales == pieces.scales).all()
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize("columns", [64, 96])
-def test_matmulnbits_reads_it(bits, columns):
+@pytest.mark.parametrize("size", BLOCK_SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("columns", [96, 256])
+def test_matmulnbits_reads_it(kind, size, columns):
     original, x = matrix(48, columns), matrix(5, columns)
-    quantised = quantise(original, bits)
-    constants = {"values": quantised.values, "scales": quantised.scales}
-    if quantised.zero_points is not None:
-        constants["zeros"] = quantised.zero_points
+    quantised = quantise(original, Blocks(kind.bits, size, kind.is_symmetric))
     node = helper.make_node(
         "MatMulNBits",
-        ["x", *constants],
+        ["x", *constants(quantised)],
         ["y"],
         domain="com.microsoft",
         K=columns,
         N=48,
-        bits=bits,
-        block_size=BLOCK_SIZE,
+        bits=kind.bits,
+        block_size=size,
         accuracy_level=0,
     )
-    result = run(node, constants, {"x": x})
+    result = run(node, constants(quantised), {"x": x})
     assert np.allclose(result, x @ dequantise(quantised, columns).T, atol=1e-4)
 
 
-def test_gather_block_quantized_reads_the_same_bytes():
-    original = matrix(48, 64)
-    quantised = quantise(original, 8)
+@pytest.mark.parametrize("size", BLOCK_SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_gather_block_quantized_reads_the_same_bytes(kind, size):
+    original = matrix(48, 256)
+    quantised = quantise(original, Blocks(kind.bits, size, kind.is_symmetric))
+    values = constants(quantised)
     node = helper.make_node(
         "GatherBlockQuantized",
-        ["values", "x", "scales"],
+        ["values", "x", *list(values)[1:]],
         ["y"],
         domain="com.microsoft",
         gather_axis=0,
         quantize_axis=1,
-        block_size=BLOCK_SIZE,
-        bits=8,
+        block_size=size,
+        bits=kind.bits,
     )
-    constants = {"values": quantised.values.reshape(48, 64), "scales": quantised.scales}
+    values["values"] = quantised.values.reshape(48, -1)
     ids = np.array([[0, 47], [13, 5]])
-    result = run(node, constants, {"x": ids})
-    assert np.allclose(result, dequantise(quantised, 64)[ids], atol=1e-6)
+    result = run(node, values, {"x": ids})
+    assert np.allclose(result, dequantise(quantised, 256)[ids], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("columns", [96, 256])
+def test_tells_its_size_before_it_is_made(kind, columns):
+    blocks = Blocks(kind.bits, 64, kind.is_symmetric, "float16")
+    arrays = constants(quantise(matrix(48, columns), blocks)).values()
+    assert blocks.num_bytes(48, columns) == sum(array.nbytes for array in arrays)
+
+
+def constants(quantised: QuantisedMatrix) -> dict[str, np.ndarray]:
+    found = {"values": quantised.values, "scales": quantised.scales}
+    if quantised.zero_points is not None:
+        found["zeros"] = quantised.zero_points
+    return found
 
 
 def run(node: onnx.NodeProto, constants: dict, feeds: dict) -> np.ndarray:

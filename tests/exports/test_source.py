@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from twostroke.errors import ExportError, InstallError, TwostrokeError
-from twostroke_export.source import resolve
+from twostroke_export.known import causal_architectures, gguf_architectures
+from twostroke_export.source import find, resolve
 
 
 @pytest.fixture
@@ -19,9 +20,9 @@ def folder(tiny_llama: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
 
 
-def refused(source: Path | str, error: type[TwostrokeError] = ExportError) -> str:
+def refused(source: Path | str, error: type[TwostrokeError] = ExportError, check=find) -> str:
     with pytest.raises(error) as caught:
-        resolve(str(source))
+        check(str(source))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -32,6 +33,7 @@ def edit(path: Path, **changes: object) -> None:
 
 
 def test_a_good_folder(folder):
+    assert find(str(folder)).limit_tokens is None
     source = resolve(str(folder))
     assert source.folder == folder
     assert source.name == "model"
@@ -74,7 +76,7 @@ def test_a_damaged_config(folder, text):
 
 def test_a_config_with_wrong_values(folder):
     edit(folder / "config.json", hidden_size="large")
-    assert "config.json is not valid" in refused(folder)
+    assert "config.json is not valid" in refused(folder, check=resolve)
 
 
 def test_an_unknown_architecture(folder):
@@ -119,14 +121,60 @@ def test_damaged_weights(folder, content):
     assert "model.safetensors is not a safetensors file" in refused(folder)
 
 
+def test_a_truncated_header(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    assert "model.safetensors is truncated: 100 bytes instead of" in refused(folder)
+
+
+def test_a_header_that_contradicts_itself(folder):
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    changed = content.replace(b'"shape":[320,64]', b'"shape":[321,64]')
+    assert changed != content
+    path.write_bytes(changed)
+    assert "gives model.embed_tokens.weight 81,920 bytes, which F32 of shape" in refused(folder)
+
+
+def test_the_pointer_that_git_lfs_leaves(folder):
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 123\n"
+    (folder / "model.safetensors").write_text(pointer)
+    assert "run `git lfs pull`" in refused(folder)
+
+
 def test_a_missing_shard(folder):
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
-    shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    present, absent = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+    name = "model.norm.weight"
     index = folder / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": shards}))
+    index.write_text(json.dumps({"weight_map": {name: present, "b": absent}}))
     assert "lacks model-00002-of-00002.safetensors" in refused(folder)
-    index.write_text(json.dumps({"weight_map": {"a": shards["a"]}}))
+    index.write_text(json.dumps({"weight_map": {name: present}}))
     assert resolve(str(folder)).facts["num_shards"] == 1
+
+
+@pytest.mark.parametrize(
+    ("index", "expected"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {"a": 1}}', "has no weight_map"),
+        ('{"weight_map": {}}', "lacks any shard"),
+        ('{"weight_map": {"a": "../model.safetensors"}}', "lies outside of its folder"),
+        ('{"weight_map": {"a": "model.safetensors"}}', "says that a lies in model.safetensors"),
+    ],
+)
+def test_a_wrong_index(folder, index, expected):
+    (folder / "model.safetensors.index.json").write_text(index)
+    message = refused(folder)
+    assert "model.safetensors.index.json" in message
+    assert expected in message
+
+
+def test_an_adapter_without_its_base(folder):
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    edit(folder / "adapter_config.json", base_model_name_or_path="acme/base")
+    assert "holds only an adapter; name its base model (acme/base)" in refused(folder)
 
 
 def test_no_tokenizer(folder):
@@ -134,7 +182,29 @@ def test_no_tokenizer(folder):
     assert "has no tokenizer" in refused(folder)
 
 
+def test_a_damaged_tokenizer(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    assert "tokenizer.json is not a tokenizer" in refused(folder)
+
+
+def test_a_tokenizer_of_another_model(folder):
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["model"]["vocab"]["zzz"] = 4000
+    path.write_text(json.dumps(tokenizer))
+    message = refused(folder)
+    assert "tokenizer.json has the id 4000 but the model only takes ids below 320" in message
+
+
 def test_several_gguf_files_are_not_guessed_between(tmp_path):
     for name in ("a.gguf", "b.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
-    assert "has no config.json" in refused(tmp_path)
+    assert "holds 2 .gguf files (a.gguf, b.gguf); name one of them" in refused(tmp_path)
+
+
+def test_knows_what_transformers_knows():
+    from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    assert causal_architectures() == set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    assert gguf_architectures() == set(GGUF_SUPPORTED_ARCHITECTURES) - {"general", "tokenizer"}

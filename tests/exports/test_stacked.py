@@ -7,15 +7,16 @@ import onnx_ir as ir
 import pytest
 
 from twostroke_export.passes.linears import StackedTensor, parameter_key
-from twostroke_export.quantise import quantise
+from twostroke_export.quantise import Blocks, quantise
 
 
 @pytest.mark.parametrize("bits", [8, 4])
 def test_a_packed_matrix_is_quantised_as_its_parts(bits):
+    blocks = Blocks(bits, is_symmetric=bits == 8)
     arrays = [np.random.default_rng(n).standard_normal((40, 96)).astype(np.float32) for n in (1, 2)]
     values = [ir.Value(name=str(n), const_value=ir.tensor(a)) for n, a in enumerate(arrays)]
-    whole = quantise(StackedTensor(values, [True, True], "both").numpy(), bits)
-    parts = [quantise(array, bits) for array in arrays]
+    whole = quantise(StackedTensor(values, [True, True], "both").numpy(), blocks)
+    parts = [quantise(array, blocks) for array in arrays]
     for name in ("values", "scales", "zero_points"):
         pieces = [getattr(part, name) for part in parts]
         if pieces[0] is not None:

@@ -1,5 +1,7 @@
 """Bundles: a model on disk, written atomically and opened only after it was checked."""
 
+from twostroke.bundle.foreign import open_foreign
+from twostroke.bundle.foreign_files import is_foreign
 from twostroke.bundle.manifest import MANIFEST_NAME, Manifest
 from twostroke.bundle.open import Bundle, is_bundle, open_bundle
 from twostroke.bundle.write import seal, sealing, sweep
@@ -9,7 +11,9 @@ __all__ = [
     "Bundle",
     "Manifest",
     "is_bundle",
+    "is_foreign",
     "open_bundle",
+    "open_foreign",
     "seal",
     "sealing",
     "sweep",

@@ -103,10 +103,10 @@ class GenerationDefaults(_Fact):
 
 
 class FileFact(_Fact):
-    """Size and hash of one file of the bundle."""
+    """Size and hash of one file of the bundle; another tool's folder records no hash."""
 
     num_bytes: int = Field(ge=0)
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    sha256: str | None = Field(pattern="^[0-9a-f]{64}$")
 
 
 class Verification(_Fact):

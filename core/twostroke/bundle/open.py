@@ -22,10 +22,14 @@ _REPAIR = "Export the model again with `twostroke export`, or copy the whole bun
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A checked bundle. `root` is absolute; every file of the manifest is a plain file below it."""
+    """A checked bundle. `root` is absolute; every file of the manifest is a plain file below it.
+
+    `origin` says in words what other tool wrote the folder; None for twostroke's own.
+    """
 
     root: Path
     manifest: Manifest
+    origin: str | None = None
 
     def graph(self, stroke: Stroke, dialect: str | None = None) -> Path:
         """The path of a stroke's graph in a dialect (None: the bundle's default).
@@ -143,10 +147,29 @@ def hash_file(path: Path) -> str:
 
 
 def _check_kind(root: Path, name: str, fact: FileFact) -> None:
-    """Refuses what could lead out of the folder: the runtime would follow a hard link silently."""
+    """Refuses a file that is not the one the manifest tells of."""
+    info = check_plain(root, name, named_by=MANIFEST_NAME, repair=_REPAIR)
+    if info.st_size != fact.num_bytes:
+        raise BundleError(
+            f"{root / name} holds {info.st_size:,} bytes instead of {fact.num_bytes:,}. {_REPAIR}"
+        )
+
+
+def check_plain(root: Path, name: str, *, named_by: str, repair: str) -> os.stat_result:
+    """Refuses what could lead out of the folder: the runtime would follow a hard link silently.
+
+    Args:
+        root: the folder.
+        name: the file's path in it, with `/`.
+        named_by: the file that names it, for the message.
+        repair: the sentence that says what to do where it is missing.
+
+    Raises:
+        BundleError: it is missing, a link, a device, or lies elsewhere.
+    """
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in name or name in ("", "."):
-        raise BundleError(f"{root / MANIFEST_NAME} lists {name!r}, a path outside of the bundle.")
+        raise BundleError(f"{root / named_by} lists {name!r}, a path outside of the bundle.")
     folder = root
     for part in pure.parts[:-1]:
         folder = folder / part
@@ -156,14 +179,11 @@ def _check_kind(root: Path, name: str, fact: FileFact) -> None:
     try:
         info = path.lstat()
     except FileNotFoundError:
-        raise BundleError(f"{path} is missing. {_REPAIR}") from None
+        raise BundleError(f"{path} is missing. {repair}") from None
     if not stat.S_ISREG(info.st_mode):
         raise BundleError(f"{path} is not a plain file; a bundle holds no links or devices.")
     if info.st_nlink > 1:
         raise BundleError(
             f"{path} is a hard link to a file that may change elsewhere; copy it instead."
         )
-    if info.st_size != fact.num_bytes:
-        raise BundleError(
-            f"{path} holds {info.st_size:,} bytes instead of {fact.num_bytes:,}. {_REPAIR}"
-        )
+    return info

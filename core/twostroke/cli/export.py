@@ -38,6 +38,7 @@ def add_command(subparsers: options.Subparsers) -> None:
             "twostroke export path/to/hf-folder bundles/mine",
             "twostroke export org/name bundles/mine --precision int4 --context 4096",
             "twostroke export model.gguf bundles/mine --name mine",
+            "twostroke export path/to/base bundles/mine --adapter path/to/lora",
         ),
     )
     parser.add_argument("source", metavar="SOURCE", help="folder, hub id or .gguf file")
@@ -64,6 +65,12 @@ def add_command(subparsers: options.Subparsers) -> None:
     )
     parser.add_argument(
         "--context", type=_positive, metavar="N", help="longest context; default: the model's limit"
+    )
+    parser.add_argument(
+        "--adapter",
+        type=Path,
+        metavar="FOLDER",
+        help="a LoRA adapter (as peft saves it) to merge into the weights",
     )
     parser.add_argument("--name", help="the model's name; default: the source's")
     parser.add_argument("--exporter", help="which plugin's, where several are installed")
@@ -93,6 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         prefill_precision=arguments.prefill_precision,
         decode_precision=arguments.decode_precision,
         dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
+        adapter=arguments.adapter,
     )
     with ProgressDisplay(sys.stderr) as progress:
         folder = exporter.export(wish, progress)

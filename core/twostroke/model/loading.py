@@ -46,6 +46,8 @@ def load(
         progress=progress,
     )
     bundle = open_resolved(root)
+    if bundle.origin is not None:
+        _tell_of_origin(bundle, model)
     _warn_of_precision(bundle, model)
     tokenizer = Tokenizer.open(bundle)
     template = ChatTemplate.open(bundle, tokenizer)
@@ -54,6 +56,22 @@ def load(
             "%s has no chat template: it completes prompts and refuses messages", model.name
         )
     return Loaded(bundle, tokenizer, template, open_engine(bundle, model, scheduler, plugins))
+
+
+def _tell_of_origin(bundle: Bundle, model: ModelConfig) -> None:
+    concatenates = "standard" in bundle.manifest.dialects
+    log.log(
+        logging.WARNING if concatenates else logging.INFO,
+        "%s: %s is %s (%s), served as it is%s",
+        model.name,
+        bundle.root,
+        bundle.origin,
+        bundle.manifest.precision,
+        "; its cache is concatenated anew for each token, so it serves one sequence at a time: "
+        "a bundle of the source model serves many"
+        if concatenates
+        else "",
+    )
 
 
 def _warn_of_precision(bundle: Bundle, model: ModelConfig) -> None:

@@ -6,9 +6,7 @@ it, within limits on time and size.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jinja2
 
@@ -17,6 +15,7 @@ from twostroke.errors import BundleError, RequestError
 from twostroke.text.budget import Budget, TemplateLimitError, limited
 from twostroke.text.messages import Message, check_messages
 from twostroke.text.sandbox import LimitedEnvironment
+from twostroke.text.template_source import template_source, tokenizer_config
 from twostroke.text.tokenizer import Tokenizer
 
 _EXTRA_CHARS = 1_000_000
@@ -45,7 +44,7 @@ class ChatTemplate:
 
     @classmethod
     def open(cls, bundle: Bundle, tokenizer: Tokenizer | None = None) -> ChatTemplate | None:
-        """Reads `chat_template.jinja` of a bundle; None where it has none.
+        """Reads the template of a bundle (see `template_source`); None where it has none.
 
         The texts of special tokens come from `tokenizer_config.json`, or, where that is silent
         and a tokenizer is given, from the manifest's ids.
@@ -53,8 +52,8 @@ class ChatTemplate:
         Raises:
             BundleError: the template does not compile.
         """
-        path = bundle.file("chat_template.jinja")
-        if path is None:
+        source = template_source(bundle)
+        if source is None:
             return None
         tokens = _tokens_of_config(bundle)
         ids = bundle.manifest.tokens
@@ -63,7 +62,7 @@ class ChatTemplate:
             if tokenizer is not None and token_id is not None and name not in tokens:
                 tokens[name] = tokenizer.token(token_id) or ""
         try:
-            return cls(path.read_text(encoding="utf-8"), tokens)
+            return cls(source, tokens)
         except BundleError as error:
             raise BundleError(f"{bundle.root}: {error}") from None
 
@@ -101,15 +100,8 @@ class ChatTemplate:
 
 
 def _tokens_of_config(bundle: Bundle) -> dict[str, str]:
-    path = bundle.file("tokenizer_config.json")
-    if path is None:
-        return {}
-    try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BundleError(f"{path} is not JSON: {error}. Export the model again.") from None
     tokens = {}
-    for name, value in config.items():
+    for name, value in tokenizer_config(bundle).items():
         text = value.get("content") if isinstance(value, dict) else value
         if name.endswith("_token") and isinstance(text, str):
             tokens[name] = text

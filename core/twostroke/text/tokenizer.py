@@ -22,6 +22,7 @@ from twostroke.bundle import Bundle
 from twostroke.errors import BundleError
 from twostroke.text.control import control_tokens
 from twostroke.text.decoding import Decoding
+from twostroke.text.template_source import template_source
 from twostroke.text.valid_unicode import check_unicode
 from twostroke.types import TokenId
 
@@ -70,13 +71,12 @@ class Tokenizer:
             BundleError: the file is not there or not a tokenizer.
         """
         path = bundle.file("tokenizer.json") or bundle.root / "tokenizer.json"
-        template = bundle.file("chat_template.jinja")
         manifest = bundle.manifest
         return cls(
             _read(path),
             vocab_size=manifest.architecture.vocab_size,
             bos_id=manifest.tokens.bos_id,
-            template_source=template.read_text(encoding="utf-8") if template else "",
+            template_source=template_source(bundle) or "",
         )
 
     def encode(self, text: str, *, special: bool, add_bos: bool) -> list[TokenId]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+_TRACED_PREFIX = "model."  # the module that is traced holds the model under this name
 MIN_SIDE = 32  # smaller matrices (routers) stay as they are: they cost nothing and lose most
 
 
@@ -72,6 +73,13 @@ class Linear:
         rows, columns = map(int, tensor.shape)  # type: ignore[arg-type]  # static dims
         return (rows, columns) if self.is_out_in else (columns, rows)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameter's name in the torch model; of a packed matrix those of its parts."""
+        tensor = self.weight.const_value
+        parts = tensor.parts if isinstance(tensor, StackedTensor) else (self.weight,)
+        return tuple(map(parameter_name, parts))
+
     def matrix(self) -> npt.NDArray[Any]:
         """The weight as [out, in]; a view where it is stored so."""
         stored = _stored(self.weight)
@@ -109,6 +117,11 @@ def _is_plain(node: ir.Node) -> bool:
 
 def _flag(node: ir.Node, name: str) -> bool:
     return name in node.attributes and bool(node.attributes[name].as_int())
+
+
+def parameter_name(value: ir.Value) -> str:
+    """The name that a parameter has in the torch model."""
+    return (value.name or "").removeprefix(_TRACED_PREFIX)
 
 
 def parameter_key(value: ir.Value, kind: str) -> tuple[Any, ...]:

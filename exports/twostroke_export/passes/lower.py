@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from twostroke.bundle import contract
+from twostroke_export.passes.expert_node import find_routers
+from twostroke_export.passes.experts import lower_experts
 from twostroke_export.passes.linears import (
     MIN_SIDE,
     Linear,
@@ -20,51 +21,42 @@ from twostroke_export.passes.linears import (
     parameter_key,
     replace,
 )
-from twostroke_export.quantise import BLOCK_SIZE, QuantisedMatrix, quantise
+from twostroke_export.precision import Lowering
+from twostroke_export.quantise import Blocks, QuantisedMatrix, quantise
 from twostroke_export.weights import WeightFile
 
-ACCURACY_LEVEL = 4  # int8 activations inside the CPU kernels; level 0 is many times slower
 DOMAIN = "com.microsoft"
 
 
-@dataclass(frozen=True, slots=True)
-class Bits:
-    """How many bits the layers, the head and the embedding are quantised to; None: floats."""
-
-    layers: int | None
-    head: int | None
-
-
-PRECISIONS = {
-    "fp32": Bits(None, None),
-    "fp16": Bits(None, None),
-    "int8": Bits(8, 8),
-    "int4": Bits(4, 8),  # an int8 head costs little and keeps most of the quality
-}
-
-
-def lower(graph: ir.Graph, precision: str, weights: WeightFile) -> None:
-    """Rewrites every linear product (and the embedding) for `precision`. Mutates the graph."""
-    bits = PRECISIONS[precision]
-    linears = find_linears(graph)
+def lower(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> None:
+    """Rewrites linear products, experts and the embedding as `lowering` says. Mutates the graph."""
+    linears, routers = find_linears(graph), find_routers(graph)
+    lower_experts(graph, lowering, weights)
     embeddings = {
         parameter_key(table, ""): node
         for node in graph
         if node.op_type == "Gather" and (table := _embedding_table(node)) is not None
     }
     for linear in linears:
-        is_head = linear is linears[-1]
-        wanted = bits.head if is_head else bits.layers
-        if wanted is not None and min(linear.size) >= MIN_SIDE:
-            _quantised(graph, linear, wanted, weights)
+        bits = lowering.head if linear is linears[-1] else _layer_bits(linear, lowering)
+        is_small = min(linear.size) < MIN_SIDE or linear.node in routers
+        if bits is not None and not is_small:
+            _quantised(graph, linear, lowering.blocks(bits), lowering.accuracy_level, weights)
         elif parameter_key(linear.weight, "") in embeddings:
             _sharing(graph, linear)
         elif linear.is_out_in and linear.node.op_type == "MatMul":
             _transposed(graph, linear, weights)
-    if bits.head is not None:
+    if lowering.head is not None:
         for node in embeddings.values():
-            _quantised_embedding(graph, node, bits.head, weights)
+            _quantised_embedding(graph, node, lowering.blocks(lowering.head), weights)
     graph.opset_imports.setdefault(DOMAIN, 1)
+
+
+def _layer_bits(linear: Linear, lowering: Lowering) -> int | None:
+    """The bits of a matrix; the parts of a packed one get what the most demanding of them asks."""
+    wanted = [lowering.layers(name) for name in linear.names]
+    bits = [number for number in wanted if number is not None]
+    return max(bits) if len(bits) == len(wanted) else None
 
 
 def _embedding_table(node: ir.Node) -> ir.Value | None:
@@ -75,17 +67,19 @@ def _embedding_table(node: ir.Node) -> ir.Value | None:
     return table if ids is not None and ids.name == contract.INPUT_IDS else None
 
 
-def _quantised(graph: ir.Graph, linear: Linear, bits: int, weights: WeightFile) -> None:
-    num_out, num_in = linear.matrix().shape
+def _quantised(
+    graph: ir.Graph, linear: Linear, blocks: Blocks, accuracy_level: int, weights: WeightFile
+) -> None:
+    num_out, num_in = linear.size
     product = ir.node(
         "MatMulNBits",
-        [linear.node.inputs[0], *_stored(graph, linear.weight, linear.matrix, bits, weights)],
+        [linear.node.inputs[0], *_stored(graph, linear.weight, linear.matrix, blocks, weights)],
         attributes={
             "K": num_in,
             "N": num_out,
-            "bits": bits,
-            "block_size": BLOCK_SIZE,
-            "accuracy_level": ACCURACY_LEVEL,
+            "bits": blocks.bits,
+            "block_size": blocks.size,
+            "accuracy_level": accuracy_level,
         },
         domain=DOMAIN,
     )
@@ -102,40 +96,50 @@ def _stored(
     graph: ir.Graph,
     weight: ir.Value,
     matrix: Callable[[], npt.NDArray[Any]],
-    bits: int,
+    blocks: Blocks,
     weights: WeightFile,
 ) -> list[ir.Value]:
-    """The initializers of a quantised matrix: values, scales and, for 4 bits, zero points."""
+    """The initializers of a quantised matrix: values, scales and zero points where it has some."""
     made: list[QuantisedMatrix] = []
 
     def part(name: str) -> npt.NDArray[Any]:
         if not made:
-            made.append(quantise(matrix().astype(np.float32, copy=False), bits))
+            made.append(quantise(matrix().astype(np.float32, copy=False), blocks))
         array: npt.NDArray[Any] = getattr(made[0], name)
         return array
 
-    names = ("values", "scales", "zero_points") if bits == 4 else ("values", "scales")
+    names = ("values", "scales", *(() if blocks.is_symmetric else ("zero_points",)))
     tensors = [
-        weights.once(parameter_key(weight, f"{name}{bits}"), functools.partial(part, name))
+        weights.once(parameter_key(weight, f"{name} of {blocks}"), functools.partial(part, name))
         for name in names
     ]
     return [constant(graph, tensor) for tensor in tensors]
 
 
-def _quantised_embedding(graph: ir.Graph, node: ir.Node, bits: int, weights: WeightFile) -> None:
-    """Gather -> GatherBlockQuantized over the very bytes of a tied head."""
+def _quantised_embedding(
+    graph: ir.Graph, node: ir.Node, blocks: Blocks, weights: WeightFile
+) -> None:
+    """Gather -> GatherBlockQuantized over the very bytes of a tied head.
+
+    Left as it is where the columns do not make whole blocks, which the operator wants.
+    """
     table, ids = _embedding_table(node), node.inputs[1]
     if table is None or table.const_value is None:
         return
     rows, columns = table.const_value.numpy().shape
-    if columns % BLOCK_SIZE:
+    if columns % blocks.size:
         return
-    values, scales = _stored(graph, table, table.const_value.numpy, bits, weights)
-    flat = weights.reshaped(values.const_value, (rows, columns))
+    values, *rest = _stored(graph, table, table.const_value.numpy, blocks, weights)
+    flat = weights.reshaped(values.const_value, (rows, columns * blocks.bits // 8))
     gathered = ir.node(
         "GatherBlockQuantized",
-        [constant(graph, flat), ids, scales],
-        attributes={"gather_axis": 0, "quantize_axis": 1, "block_size": BLOCK_SIZE, "bits": bits},
+        [constant(graph, flat), ids, *rest],
+        attributes={
+            "gather_axis": 0,
+            "quantize_axis": 1,
+            "block_size": blocks.size,
+            "bits": blocks.bits,
+        },
         domain=DOMAIN,
     )
     replace(graph, node, gathered)
