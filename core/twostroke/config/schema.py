@@ -90,6 +90,11 @@ class StrokeConfig(_Section):
 
     backend: str | None = Field(None, description="a backend's name; null: the model's `backend`")
     device: int | None = Field(None, ge=0, description="index of the device; null: the model's")
+    dialect: Literal["fused", "standard"] | None = Field(
+        None,
+        description="fused: ONNX Runtime's own operators; standard: plain ONNX, which compilers "
+        "take whole; null: what the backend wants",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 
@@ -122,8 +127,9 @@ class ModelConfig(_Section):
     name: str = Field(min_length=1, description='what clients send as "model"')
     source: str = Field(
         min_length=1,
-        description="a bundle, a Hugging Face folder, a hub id, a .gguf file, or package:NAME/PATH "
-        "inside an installed Python package; exported on first use",
+        description="a bundle, a folder of ONNX graphs, a Hugging Face folder, a hub id, a .gguf "
+        "file, or package:NAME/PATH inside an installed Python package; exported on first use "
+        "where it is no graph yet",
     )
     precision: Literal["fp32", "fp16", "int8", "int4"] = Field(
         "int8", description="what an export makes; a bundle keeps its own"

@@ -136,7 +136,8 @@ class Runner:
             EngineError: a run failed; other rows are untouched.
         """
         reader = self._reader(start)
-        can_go_on = self._has_one_kv or start <= self._num_prefilled[row] or reader is self._decode
+        holds_row = self._has_one_kv or start <= self._num_prefilled[row] or reader is self._decode
+        can_go_on = start == 0 or (self.chunks_prompts and holds_row)
         if can_go_on and reader.logit_rows in (LogitRows.CHOSEN, LogitRows.ALL):
             logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
             return logits.reshape(len(token_ids), -1)
