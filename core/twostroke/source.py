@@ -33,6 +33,7 @@ from twostroke.bundle import (
 from twostroke.bundle.open import read_manifest
 from twostroke.bundle.quality import quality_note
 from twostroke.errors import BundleError, ExportError, InstallError
+from twostroke.exporting import run_export
 from twostroke.file_lock import file_lock
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ def resolve_source(
     exporter = _exporter(plugins, source, precision)
     if progress is None:  # a program that shows no progress must not look as if it hung
         log.warning("exporting %s once, which may take minutes; it is kept in %s", source, out)
-    return _export_once(exporter, options, progress or _ignore)
+    return _export_once(exporter, plugins, options, progress or _ignore)
 
 
 def locate(source: str) -> Path | str:
@@ -198,7 +199,9 @@ def _exporter(plugins: Plugins, source: str, precision: str) -> ExporterSpec:
     )
 
 
-def _export_once(spec: ExporterSpec, options: ExportOptions, progress: Report) -> Path:
+def _export_once(
+    spec: ExporterSpec, plugins: Plugins, options: ExportOptions, progress: Report
+) -> Path:
     """Exports unless another process does, or did while this one waited."""
     out = options.out
     lock = file_lock(
@@ -217,7 +220,10 @@ def _export_once(spec: ExporterSpec, options: ExportOptions, progress: Report) -
         if is_bundle(out):
             return out
         sweep(out)
-        made = spec.export(options, progress)
+        try:
+            made = run_export(spec, plugins, options, progress)
+        finally:
+            sweep(out)  # a child that had to be killed could not
         note = quality_note(read_manifest(made))
         if note is not None:
             log.warning("%s: %s", out.name, note)
