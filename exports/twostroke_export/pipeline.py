@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -99,19 +100,27 @@ def export_recipes(
 def _verify(
     name: str, folder: Path, manifest: Manifest, reference: Reference, report: Report
 ) -> None:
-    """Measures a folder against its source and seals it."""
-    measured = measure(
-        folder,
-        manifest.kv_layers,
-        manifest.kv_dtype,
-        reference,
-        lambda fraction: report("verify", 0.95 * fraction),
-    )
-    precisions = [graph.quantisation.precision for graph in manifest.graphs]
-    judge(name, precisions, measured, reference)
+    """Measures each dialect of a folder against its source and seals it."""
+    share = 0.95 / len(manifest.dialects)
+    measured = []
+    for number, dialect in enumerate(manifest.dialects):
+        graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
+        verifying = functools.partial(_verifying, report, number * share, share)
+        found = measure(
+            folder, manifest.kv_layers, graphs[-1].kv_dtype, reference, verifying, dialect
+        )
+        judge(name, [graph.quantisation.precision for graph in graphs], found, reference)
+        measured.append(found)
     report("seal", 0.95)
-    figures = {"verifications": (measured.verification,), "self_check": measured.self_check}
+    figures = {
+        "verifications": tuple(found.verification for found in measured),
+        "self_check": measured[0].self_check,
+    }
     seal(folder, manifest.model_copy(update=figures))
+
+
+def _verifying(report: Report, start: float, share: float, fraction: float) -> None:
+    report("verify", start + share * fraction)
 
 
 def _scaled(on_progress: OnProgress, start: float, share: float) -> Report:

@@ -15,6 +15,7 @@ from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
 from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
+from twostroke_export.passes.standard.standardise import standardise
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
@@ -43,8 +44,7 @@ def write_bundle(
             lower(model.graph, lowering, weights)
             finish(model.graph)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
-            weights.store_initializers(model.graph)
-            ir.save(model, folder / graph_file(stroke))
+            _save(model, stroke, recipe, weights, folder)
     assets.write_assets(prepared.source, prepared.loaded, folder)
     return describe(
         prepared.source,
@@ -54,3 +54,17 @@ def write_bundle(
         context_tokens=prepared.context_tokens,
         name=name,
     )
+
+
+def _save(
+    model: ir.Model, stroke: Stroke, recipe: Recipe, weights: WeightFile, folder: Path
+) -> None:
+    """Saves a lowered graph in each dialect of the recipe. Mutates it."""
+    graphs = {
+        dialect: model if dialect == "fused" else model.clone() for dialect in recipe.dialects
+    }
+    for dialect, graph in graphs.items():
+        if dialect == "standard":
+            standardise(graph, weights)
+        weights.store_initializers(graph.graph)
+        ir.save(graph, folder / graph_file(stroke, dialect))
