@@ -10,7 +10,7 @@ from twostroke_export.calibration import calibration_ids
 from twostroke_export.groups import find_groups
 from twostroke_export.importance import measure_importance
 from twostroke_export.mixed import NUM_TOKENS, Mixture, choose_bits
-from twostroke_export.passes.pack import pack
+from twostroke_export.passes.fuse import pack
 from twostroke_export.precision import MIXED, PRECISIONS, Importance, Lowering
 from twostroke_export.prepare import Prepared
 from twostroke_export.recipe import Recipe

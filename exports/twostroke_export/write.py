@@ -14,8 +14,8 @@ from twostroke_export.balance import balance
 from twostroke_export.calibrated import calibrate
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
+from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
-from twostroke_export.passes.pack import pack
 from twostroke_export.passes.standard.standardise import standardise
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
@@ -44,6 +44,7 @@ def write_bundle(
             lowering = calibrated.lowering(recipe, stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
+            finish(model.graph)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
             _save(model, stroke, recipe, weights, folder)
     assets.write_assets(prepared.source, prepared.loaded, folder)

@@ -12,7 +12,7 @@ from twostroke_export.importance import measure_importance
 from twostroke_export.load import load
 from twostroke_export.mixed import choose_bits
 from twostroke_export.observe import observe
-from twostroke_export.passes.pack import pack
+from twostroke_export.passes.fuse import pack
 from twostroke_export.passes.simplify import simplify
 from twostroke_export.passes.skip_norm import fuse_skip_norm
 from twostroke_export.precision import MIXED, lowering
