@@ -122,7 +122,7 @@ def test_experts_without_an_operator_are_quantised_too(make_model, tmp_path):
         found = Counter(node.op_type for node in graph.node)
         assert found["GatherBlockQuantized"] == 3  # the embedding, gate and up, down
     num_weights = 4 * 3 * 64 * 128 + 2 * 320 * 64 + 4 * 64 * 64
-    assert (bundle.root / WEIGHTS_NAME).stat().st_size < 1.3 * num_weights
+    assert (bundle.root / WEIGHTS_NAME).stat().st_size < 1.5 * num_weights
     divergences = {v.dialect: v.mean_kl for v in bundle.manifest.verifications}
     assert set(divergences) == {"fused", "standard"}
     assert max(divergences.values()) < 0.01
