@@ -6,7 +6,6 @@ The runner is the server's own, without its scheduler. Without torch.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from twostroke.engine.build import open_runner
 from twostroke.engine.runner import Runner
 from twostroke.errors import BundleError
 from twostroke.evaluation.figures import Figures, Logits, Score, measure
+from twostroke.evaluation.timing import NUM_TIMED, median_ms, timed_steps
 from twostroke.evaluation.windows import NUM_TOKENS, Text, Window, cut
 from twostroke.evaluation.yardstick import Yardstick
 from twostroke.source import open_resolved
@@ -30,8 +30,6 @@ from twostroke.types import Stroke
 Report = Callable[[str, float], None]  # what is being done, and how much of the whole is, 0 to 1
 
 _CHUNK_TOKENS = 256
-_NUM_TIMED = 32  # decode steps whose median is told
-_UNTIMED = 2  # the first ones touch memory for the first time
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +85,12 @@ def evaluate_bundles(
                 ran[bundle.root] = replace(figures, mean_kl=0.0, top1_agreement=1.0), decode_ms
             else:
                 ran[bundle.root] = _run(bundle, opened, windows, yardstick, None, said)
+    compared = None
+    if reference is not None:
+        manifest, (figures, _) = reference.manifest, ran[reference.root]
+        compared = f"{manifest.name} {manifest.precision}", figures.perplexity
     return [
-        Evaluated(bundle, _record(text, figures, windows, opened, reference), decode_ms)
+        Evaluated(bundle, record(text, figures, windows, opened.name, compared), decode_ms)
         for bundle in bundles
         for figures, decode_ms in (ran[bundle.root],)
     ]
@@ -135,29 +137,18 @@ def _run(
 ) -> tuple[Figures, float | None]:
     """A bundle's figures and the time of a decode step."""
     longest = max(len(window.ids) for window in windows)
-    context_tokens = min(longest + _NUM_TIMED, bundle.manifest.context_tokens)
+    context_tokens = min(longest + NUM_TIMED, bundle.manifest.context_tokens)
     runner = open_runner(bundle, backend, backend, num_rows=1, context_tokens=context_tokens)
     timings_ms: list[float] = []
     try:
         score = scoring(runner, bundle, timings_ms)
         figures = measure(score, windows, source=source, keep=keep, on_progress=on_progress)
         if not timings_ms:
-            timings_ms = _timed_steps(runner, windows[-1], context_tokens)
+            *seen, last = windows[-1].ids  # all but the last are in the row
+            timings_ms = timed_steps(runner, last, len(seen), context_tokens)
     finally:
         runner.close()
-    steady = timings_ms[_UNTIMED:] or timings_ms
-    return figures, statistics.median(steady) if steady else None
-
-
-def _timed_steps(runner: Runner, last: Window, context_tokens: int) -> list[float]:
-    """Milliseconds of decode steps behind the last window."""
-    timings_ms = []
-    # All but the last token of the window are in the row.
-    for position in range(len(last.ids) - 1, min(len(last.ids) + _NUM_TIMED, context_tokens) - 1):
-        begun_s = time.perf_counter()
-        runner.decode(0, last.ids[-1:], [position])
-        timings_ms.append((time.perf_counter() - begun_s) * 1000)
-    return timings_ms
+    return figures, median_ms(timings_ms)
 
 
 def _shared_windows(queue: Sequence[Bundle], text: Text, num_tokens: int) -> list[Window]:
@@ -178,21 +169,24 @@ def _shared_windows(queue: Sequence[Bundle], text: Text, num_tokens: int) -> lis
     return made[0]
 
 
-def _record(
+def record(
     text: Text,
     figures: Figures,
     windows: Sequence[Window],
-    backend: Backend,
-    source: Bundle | None,
+    backend: str,
+    source: tuple[str, float] | None = None,
 ) -> Evaluation:
+    """The figures as a manifest keeps them; `source` is what was compared, and its perplexity."""
+    name, perplexity = source or (None, None)
     return Evaluation(
         text=text.name,
         text_sha256=text.sha256,
         num_tokens=figures.num_tokens,
         window_tokens=max(len(window.ids) for window in windows),
-        backend=backend.name,
+        backend=backend,
         perplexity=figures.perplexity,
-        source=None if source is None else f"{source.manifest.name} {source.manifest.precision}",
+        source=name,
+        source_perplexity=perplexity,
         mean_kl=figures.mean_kl,
         top1_agreement=figures.top1_agreement,
     )

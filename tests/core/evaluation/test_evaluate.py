@@ -85,6 +85,7 @@ def test_figures_are_those_of_the_decode_graph_step_by_step(plugins, text, bundl
         assert (figures.source, figures.backend) == ("tiny fp32", "cpu")
         assert one.decode_ms > 0
         assert one.weights_bytes < one.bundle.num_bytes
+        assert figures.source_perplexity == found[0].evaluation.perplexity
     own, theirs = (one.evaluation for one in found)
     assert (own.mean_kl, own.top1_agreement) == (0.0, 1.0)
     kl = (np.exp(log_p) * (log_p - log_q)).sum(-1).mean()
