@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from twostroke.backends.hookspecs import ExportOptions, Progress
 from twostroke.bundle import seal, sealing
 from twostroke.bundle.manifest import Manifest
+from twostroke.errors import ExportError
+from twostroke.evaluation import read_text
+from twostroke.evaluation.record import with_evaluation
+from twostroke_export.evaluate import evaluate, take_sample
 from twostroke_export.parity import judge, measure
 from twostroke_export.prepare import Report, prepare
 from twostroke_export.recipe import Recipe, check_precisions, recipe_of
@@ -20,6 +25,7 @@ from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
 _ORDER = ("fp32", "mixed", "int4", "int8", "bf16", "fp16")
+_OWN = ("out", "precision", "prefill_precision", "decode_precision")  # of each of several bundles
 _PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
 
 
@@ -28,14 +34,33 @@ def export(options: ExportOptions, on_progress: OnProgress, source: Source | Non
 
     `source` is what was found there, where somebody has looked already.
     """
+    return export_several([options], on_progress, source)[0]
+
+
+def export_several(
+    options: Sequence[ExportOptions], on_progress: OnProgress, source: Source | None = None
+) -> list[Path]:
+    """A bundle for each of `options`, which are of one source and differ in precision at most.
+
+    Raises:
+        ExportError: they are not; and as `export_recipes`.
+    """
+    first, *others = options
+    shared = [replace(other, **{name: getattr(first, name) for name in _OWN}) for other in others]
+    if any(other != first for other in shared) or len({one.out for one in options}) < len(options):
+        raise ExportError(
+            "Several bundles can be made at once of one source, each in a folder of its own; they "
+            "may differ in precision and nothing else."
+        )
     export_recipes(
-        source or find(options.source, options.adapter),
-        {options.out: recipe_of(options)},
-        context_tokens=options.context_tokens,
-        name=options.name,
+        source or find(first.source, first.adapter),
+        {one.out: recipe_of(one) for one in options},
+        context_tokens=first.context_tokens,
+        name=first.name,
+        evaluate_on=first.evaluate,
         on_progress=on_progress,
     )
-    return options.out.absolute()
+    return [one.out.absolute() for one in options]
 
 
 def export_all(
@@ -65,21 +90,30 @@ def export_recipes(
     *,
     context_tokens: int | None = None,
     name: str | None = None,
+    evaluate_on: Path | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> None:
     """Makes a bundle for each recipe from one load and one trace of each stroke.
 
     Every bundle is written before the first is verified: the source model is let go in between,
-    so that it and the sessions of the checks are never in memory together.
+    so that it and the sessions of the checks are never in memory together. With a text to
+    `evaluate_on` every bundle is also measured on that.
 
     Raises:
+        RequestError: the text cannot be read, or there is nothing to predict in it.
         ExportError: the source cannot be read, traced, or does not agree with its export.
         BundleError: a folder exists or cannot be written.
     """
+    text = None if evaluate_on is None else read_text(evaluate_on)
     with contextlib.ExitStack() as stack:
         # Entered first: a folder that exists is refused before the heavy work.
         folders = {out: stack.enter_context(sealing(out)) for out in recipes}
         prepared = prepare(source, context_tokens, _scaled(on_progress, 0.0, _PREPARED))
+        sample = None
+        if text is not None:
+            report = _scaled(on_progress, _PREPARED, 0.0)
+            sample = take_sample(prepared, text, functools.partial(report, "evaluate the source"))
+            stack.callback(sample.close)
         # int8 rescales the model's own weights and half floats replace them, so they come last.
         outs = sorted(recipes, key=lambda out: max(map(_ORDER.index, recipes[out].precisions)))
         manifests: dict[Path, Manifest] = {}
@@ -93,15 +127,28 @@ def export_recipes(
         share = (1.0 - _WRITTEN) / len(outs)
         for number, out in enumerate(outs):
             report = _scaled(on_progress, _WRITTEN + number * share, share)
-            _verify(model_name, folders[out], manifests[out], reference, report)
+            share_verified = 1.0 if sample is None else 0.5
+            manifest = _verify(
+                model_name,
+                folders[out],
+                manifests[out],
+                reference,
+                _part(report, 0.0, share_verified),
+            )
+            if sample is not None:
+                evaluating = functools.partial(_part(report, 0.5, 0.5), "evaluate")
+                found = evaluate(folders[out], manifest, sample, evaluating)
+                manifest = with_evaluation(manifest, found)
+            report("seal", 1.0)
+            seal(folders[out], manifest)
     on_progress(Progress("done", 1.0))
 
 
 def _verify(
     name: str, folder: Path, manifest: Manifest, reference: Reference, report: Report
-) -> None:
-    """Measures each dialect of a folder against its source and seals it."""
-    share = 0.95 / len(manifest.dialects)
+) -> Manifest:
+    """Measures each dialect of a folder against its source; the manifest with the figures."""
+    share = 1.0 / len(manifest.dialects)
     measured = []
     for number, dialect in enumerate(manifest.dialects):
         graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
@@ -111,16 +158,19 @@ def _verify(
         )
         judge(name, [graph.quantisation.precision for graph in graphs], found, reference)
         measured.append(found)
-    report("seal", 0.95)
     figures = {
         "verifications": tuple(found.verification for found in measured),
         "self_check": measured[0].self_check,
     }
-    seal(folder, manifest.model_copy(update=figures))
+    return manifest.model_copy(update=figures)
 
 
 def _verifying(report: Report, start: float, share: float, fraction: float) -> None:
     report("verify", start + share * fraction)
+
+
+def _part(report: Report, start: float, share: float) -> Report:
+    return lambda stage, fraction: report(stage, start + share * fraction)
 
 
 def _scaled(on_progress: OnProgress, start: float, share: float) -> Report:
