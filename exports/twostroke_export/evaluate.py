@@ -20,9 +20,9 @@ from twostroke.evaluation import (
     Text,
     Window,
     Yardstick,
+    as_evaluation,
     cut,
     measure,
-    record,
 )
 from twostroke.evaluation.figures import Logits
 from twostroke.text import Tokenizer
@@ -108,7 +108,7 @@ def evaluate(
 
     figures = measure(score, sample.windows, source=sample.yardstick, on_progress=on_progress)
     source = sample.source, sample.figures.perplexity
-    return record(sample.text, figures, sample.windows, _BACKEND, source)
+    return as_evaluation(sample.text, figures, sample.windows, _BACKEND, source)
 
 
 def _predictions(model: Any, window: Window) -> Logits:

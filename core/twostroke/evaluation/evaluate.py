@@ -90,7 +90,7 @@ def evaluate_bundles(
         manifest, (figures, _) = reference.manifest, ran[reference.root]
         compared = f"{manifest.name} {manifest.precision}", figures.perplexity
     return [
-        Evaluated(bundle, record(text, figures, windows, opened.name, compared), decode_ms)
+        Evaluated(bundle, as_evaluation(text, figures, windows, opened.name, compared), decode_ms)
         for bundle in bundles
         for figures, decode_ms in (ran[bundle.root],)
     ]
@@ -169,7 +169,7 @@ def _shared_windows(queue: Sequence[Bundle], text: Text, num_tokens: int) -> lis
     return made[0]
 
 
-def record(
+def as_evaluation(
     text: Text,
     figures: Figures,
     windows: Sequence[Window],
