@@ -15,6 +15,7 @@ from twostroke.bundle.manifest import (
 )
 from twostroke.types import Stroke
 from twostroke_export import assets
+from twostroke_export.footprint import Footprint
 from twostroke_export.load import Loaded
 from twostroke_export.observe import Observed
 from twostroke_export.precision import PRECISIONS
@@ -33,8 +34,11 @@ def describe(
     *,
     context_tokens: int,
     name: str | None,
+    weights: Footprint,
 ) -> Manifest:
     """The manifest without files, verification and self-check.
+
+    `weights` is what the graphs of each stroke read.
 
     Raises:
         ExportError: a special id lies outside the vocabulary.
@@ -60,7 +64,9 @@ def describe(
                 dialect=dialect,
                 file=graph_file(stroke, dialect),
                 quantisation=_quantisation(recipe, stroke),
-                kv_dtype=recipe.activations,
+                kv_dtype=recipe.kv_dtype,
+                weight_bytes=weights.of(stroke),
+                shared_weight_bytes=weights.shared_bytes,
             )
             for dialect in recipe.dialects
             for stroke in Stroke

@@ -10,6 +10,7 @@ from pathlib import Path
 from twostroke.backends.hookspecs import ExportOptions, Progress
 from twostroke.bundle import seal, sealing
 from twostroke.bundle.manifest import Manifest
+from twostroke_export.float32_twin import runnable
 from twostroke_export.parity import judge, measure
 from twostroke_export.prepare import Report, prepare
 from twostroke_export.recipe import Recipe, check_precisions, recipe_of
@@ -100,17 +101,19 @@ def _verify(
     name: str, folder: Path, manifest: Manifest, reference: Reference, report: Report
 ) -> None:
     """Measures a folder against its source and seals it."""
-    measured = measure(
-        folder,
-        manifest.kv_layers,
-        manifest.kv_dtype,
-        reference,
-        lambda fraction: report("verify", 0.95 * fraction),
-    )
+    with runnable(folder, manifest) as (graphs, kv_dtype, measured_in):
+        measured = measure(
+            graphs,
+            manifest.kv_layers,
+            kv_dtype,
+            reference,
+            lambda fraction: report("verify", 0.95 * fraction),
+        )
     precisions = [graph.quantisation.precision for graph in manifest.graphs]
-    judge(name, precisions, measured, reference)
+    judge(name, precisions, measured, reference, is_exact=kv_dtype != "int8")
     report("seal", 0.95)
-    figures = {"verifications": (measured.verification,), "self_check": measured.self_check}
+    verification = measured.verification.model_copy(update={"measured_in": measured_in})
+    figures = {"verifications": (verification,), "self_check": measured.self_check}
     seal(folder, manifest.model_copy(update=figures))
 
 

@@ -23,9 +23,13 @@ class Bits:
 PRECISIONS = {
     "fp32": Bits(None, None),
     "fp16": Bits(None, None),
+    "bf16": Bits(None, None),
     "int8": Bits(8, 8),
     "int4": Bits(4, 8),  # an int8 head costs little and keeps most of the quality
 }
+
+FLOATS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""numpy's names of the floats (ml_dtypes' of bfloat16) that graphs compute in."""
 
 BitsOf = Callable[[str], int | None]
 """From a parameter's name in the torch model to the bits of its matrix; None keeps floats."""

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
 from twostroke.bundle.manifest import Manifest, graph_file
+from twostroke.cli.progress import size
 from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.balance import balance
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
+from twostroke_export.footprint import Stored, count, estimate, footprint
+from twostroke_export.kv_scales import kv_scales
 from twostroke_export.passes.lower import lower
 from twostroke_export.passes.pack_gate_up import pack_gate_up
 from twostroke_export.passes.pack_qkv import pack_qkv
+from twostroke_export.passes.quantise_kv import quantise_kv
 from twostroke_export.precision import Lowering
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
+
+log = logging.getLogger(__name__)
 
 
 def write_bundle(
@@ -30,11 +37,16 @@ def write_bundle(
     Mutates the model of `prepared` where the precision wants other weights than it has: int8
     balances them, and half floats cast them.
     """
+    _tell_of_memory(prepared, recipe)
+    ids = calibration_ids(prepared.loaded, prepared.context_tokens)
     if "int8" in recipe.precisions:
         graphs = [prepared.graph(stroke) for stroke in Stroke]  # both read the same parameters
-        ids = calibration_ids(prepared.loaded, prepared.context_tokens)
         balance(prepared.loaded.model, graphs[0].graph, ids)
+    scales = None
+    if recipe.has_int8_kv:  # behind `balance`, which rescales values
+        scales = kv_scales(prepared.loaded.model, prepared.observed, ids)
     prepared.cast(recipe.activations)
+    stored: dict[Stroke, Stored] = {}
     with WeightFile(folder) as weights:
         for number, stroke in enumerate(Stroke):
             report(f"trace {stroke}", 0.5 * number)
@@ -43,9 +55,12 @@ def write_bundle(
             lowering = recipe.lowering(stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
+            if scales is not None:
+                quantise_kv(model.graph, scales)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
             weights.store_initializers(model.graph)
             ir.save(model, folder / graph_file(stroke))
+            stored[stroke] = count([model.graph])
     assets.write_assets(prepared.source, prepared.loaded, folder)
     return describe(
         prepared.source,
@@ -54,6 +69,23 @@ def write_bundle(
         recipe,
         context_tokens=prepared.context_tokens,
         name=name,
+        weights=footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE]),
+    )
+
+
+def _tell_of_memory(prepared: Prepared, recipe: Recipe) -> None:
+    """Says what two precisions cost beside one, before anything is done about it."""
+    if recipe.prefill == recipe.decode:
+        return
+    model = prepared.loaded.model
+    stored = {stroke: estimate(model, recipe.lowering(stroke)) for stroke in Stroke}
+    both = footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE])
+    log.warning(
+        "two precisions: prefill reads about %s of %s weights and decode %s of %s, %s of it "
+        "shared: %s in memory and on disk; %s for both strokes would take %s, %s %s",
+        *(size(both.prefill_bytes), recipe.prefill, size(both.decode_bytes), recipe.decode),
+        *(size(both.shared_bytes), size(both.total_bytes)),
+        *(recipe.prefill, size(both.prefill_bytes), recipe.decode, size(both.decode_bytes)),
     )
 
 

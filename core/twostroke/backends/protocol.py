@@ -219,4 +219,4 @@ class BackendSpec:
 
 def dtype_bytes(dtype: str) -> int:
     """Bytes an element of `dtype` takes."""
-    return int(np.dtype(dtype).itemsize)
+    return 2 if dtype == "bfloat16" else int(np.dtype(dtype).itemsize)  # numpy has no bfloat16
