@@ -1,14 +1,17 @@
 """The experts function of a traced mixture-of-experts model (transformers' ExpertsInterface).
 
 The model's own code loops over the experts that a batch happened to choose, which no trace can
-follow. A graph of fixed shape has two ways: to gather the chosen experts' weights for each token,
-which decode does (it reads as many experts as are active), or to run every expert over every token
-and keep what was chosen, which prefill does (long prompts choose nearly all of them anyway, and a
-copy of the weights for each token would not fit in memory).
+follow. Where ONNX Runtime has an operator for what the experts compute, the trace holds one
+`twostroke::Experts` node for a layer, which `passes.experts` lowers to the operator of a precision.
+Otherwise a graph of fixed shape has two ways: to gather the chosen experts' weights for each
+token, which decode does (it reads as many experts as are active), or to run every expert over
+every token and keep what was chosen, which prefill does (a copy of the weights for each token
+would not fit in memory).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,20 +21,25 @@ from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
 
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
+from twostroke_export.expert_gate import Gate, probe_gate
 
 EVERY = "twostroke_every_expert"
 CHOSEN = "twostroke_chosen_experts"
+DOMAIN, OPERATOR = "twostroke", "Experts"
 _FUNCTIONS = {Stroke.PREFILL: EVERY, Stroke.DECODE: CHOSEN}
 
 
 @contextmanager
-def choosing_experts(model: Any, stroke: Stroke) -> Iterator[None]:
+def choosing_experts(model: Any, stroke: Stroke, *, is_fused: bool = False) -> Iterator[None]:
     """Runs the model with the experts function of a stroke; does nothing to a dense model.
+
+    With `is_fused`, experts that ONNX Runtime has an operator for become one node when traced.
 
     Raises:
         ExportError: the model has experts, but no plug point for them.
     """
-    if not any(type(module).__name__.endswith("Experts") for module in model.modules()):
+    experts = [module for module in model.modules() if type(module).__name__.endswith("Experts")]
+    if not experts:
         yield
         return
     before = model.config._experts_implementation
@@ -42,10 +50,24 @@ def choosing_experts(model: Any, stroke: Stroke) -> Iterator[None]:
             f"transformers' ExpertsInterface, so it cannot be exported; choose a model of an "
             f"architecture that does (mixtral, qwen3_moe, olmoe and most others)."
         )
+    for module in experts:
+        module.fused_gate = settle(module) if is_fused else None
     try:
         yield
     finally:
         model.set_experts_implementation(before)
+        for module in experts:
+            del module.fused_gate
+
+
+def settle(module: Any) -> Gate | None:
+    """The gate of experts that one operator can compute; None where it cannot."""
+    if not getattr(module, "has_gate", False) or module.has_post_expert_norm:
+        return None
+    if module.down_proj.dtype != torch.float32:  # the CPU has no other kernel
+        return None
+    num_inner = module.down_proj.shape[1 if module.is_transposed else 2]
+    return probe_gate(module._apply_gate, num_inner)
 
 
 def _every_expert(
@@ -54,11 +76,13 @@ def _every_expert(
     top_k_index: torch.Tensor,  # [tokens, k] int64
     top_k_weights: torch.Tensor,  # [tokens, k]
 ) -> torch.Tensor:
+    if module.fused_gate is not None:
+        return _fused(module, hidden_states, top_k_index, top_k_weights)
     num_tokens, num_experts = hidden_states.shape[0], module.num_experts
     states = hidden_states[None].expand(num_experts, -1, -1)  # [experts, tokens, hidden]
     outputs = _feed_forward(module, states, None)  # [experts, tokens, hidden]
     weights = torch.zeros((num_tokens, num_experts), dtype=top_k_weights.dtype)
-    weights = weights.scatter_add(1, top_k_index, top_k_weights)  # [tokens, experts]
+    weights = weights.scatter(1, top_k_index, top_k_weights)  # [tokens, experts]
     summed: torch.Tensor = (outputs * weights.t()[:, :, None]).sum(0)  # [tokens, hidden]
     return summed.to(hidden_states.dtype)
 
@@ -69,6 +93,8 @@ def _chosen_experts(
     top_k_index: torch.Tensor,  # [tokens, k] int64
     top_k_weights: torch.Tensor,  # [tokens, k]
 ) -> torch.Tensor:
+    if module.fused_gate is not None:
+        return _fused(module, hidden_states, top_k_index, top_k_weights)
     num_tokens, num_chosen = top_k_index.shape
     states = hidden_states[:, None].expand(-1, num_chosen, -1)  # [tokens, k, hidden]
     states = states.reshape(num_tokens * num_chosen, 1, -1)
@@ -76,6 +102,42 @@ def _chosen_experts(
     outputs = outputs.reshape(num_tokens, num_chosen, -1)
     summed: torch.Tensor = (outputs * top_k_weights[:, :, None]).sum(1)  # [tokens, hidden]
     return summed.to(hidden_states.dtype)
+
+
+def _fused(
+    module: Any,
+    hidden_states: torch.Tensor,  # [tokens, hidden]
+    top_k_index: torch.Tensor,  # [tokens, k] int64
+    top_k_weights: torch.Tensor,  # [tokens, k]
+) -> torch.Tensor:
+    gate: Gate = module.fused_gate
+    attributes = {
+        "num_experts": module.down_proj.shape[0],
+        "num_chosen": top_k_index.shape[1],
+        "is_transposed": int(module.is_transposed),
+        "is_interleaved": int(gate.is_interleaved),
+        "is_gate_first": int(gate.is_gate_first),
+        "alpha": gate.alpha,
+        "beta": gate.beta,
+        **({"limit": gate.limit} if gate.limit < math.inf else {}),
+    }
+    biases = [module.gate_up_proj_bias, module.down_proj_bias] if module.has_bias else []
+    outputs: torch.Tensor = torch.onnx.ops.symbolic(
+        f"{DOMAIN}::{OPERATOR}",
+        (
+            hidden_states,
+            top_k_index,
+            top_k_weights.to(hidden_states.dtype),
+            module.gate_up_proj,
+            module.down_proj,
+            *biases,
+        ),
+        attributes,
+        dtype=hidden_states.dtype,
+        shape=hidden_states.shape,
+        version=1,
+    )
+    return outputs
 
 
 def _feed_forward(module: Any, states: torch.Tensor, chosen: torch.Tensor | None) -> torch.Tensor:
@@ -94,7 +156,8 @@ def _project(
 ) -> torch.Tensor:
     """`states` [experts, rows, in] times each expert's weight -> [experts, rows, out]."""
     weight = _select(getattr(module, name), chosen)
-    projected: torch.Tensor = states @ (weight if module.is_transposed else weight.mT)
+    # Turning the states around costs less than turning the weights, at load or at each step.
+    projected: torch.Tensor = states @ weight if module.is_transposed else (weight @ states.mT).mT
     if module.has_bias:
         projected = projected + _select(getattr(module, f"{name}_bias"), chosen)[:, None]
     return projected

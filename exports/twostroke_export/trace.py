@@ -33,7 +33,7 @@ def trace(model: Any, observed: Observed, stroke: Stroke, context_tokens: int) -
     present = [n for i in range(len(observed.layers)) for n in contract.present_names(i)]
     with (
         attending(model, FUSED),
-        choosing_experts(model, stroke),
+        choosing_experts(model, stroke, is_fused=True),
         fused_norms(model),
         rotating_later(observed.rotary),
         quiet(),

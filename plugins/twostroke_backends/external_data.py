@@ -2,9 +2,8 @@
 
 ONNX Runtime orders a graph's data as its hash tables happen to: two graphs over the same weights
 get two files with the same pieces at different places. Here each piece is put into one shared
-file, and the graphs are rewritten to find it there. Only the few protobuf fields concerned are
-read, from the wire format (protobuf.dev, "Encoding"; field numbers from onnx.proto), so that
-serving does not need the package `onnx`.
+file, and the graphs are rewritten to find it there. Only the few fields concerned are read, from
+the wire format (field numbers from onnx.proto), so that serving does not need the package `onnx`.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
+
+from twostroke.bundle.wire import LENGTH_DELIMITED, Bytes, delimited, wire_fields
 
 _GRAPH = 7  # ModelProto.graph
 _INITIALIZER = 5  # GraphProto.initializer
 _EXTERNAL_DATA = 13  # TensorProto.external_data
 _KEY, _VALUE = 1, 2  # StringStringEntryProto
-_LENGTH_DELIMITED = 2
-_FIXED_BYTES = {1: 8, 5: 4}  # by wire type
 _PAGE_BYTES = 4096  # pieces begin on a page: ONNX Runtime maps them one by one
 _PREPACKED = re.compile(r"(?P<key>[^|]*)(?P<pieces>(\|\d+;\d+;\d+)+)")
 
@@ -89,12 +88,12 @@ def relocate(model: bytes, location: str, place: Place) -> bytes:
     )
 
 
-def _tensor(tensor: bytes, location: str, place: Place) -> bytes:
+def _tensor(tensor: Bytes, location: str, place: Place) -> Bytes:
     """A TensorProto with its external data moved; unchanged where it has none."""
     entries: dict[str, str] = {}
-    for number, _, value, _ in _fields(tensor):
-        if number == _EXTERNAL_DATA:
-            pair = {n: text.decode() for n, _, text, _ in _fields(value)}
+    for found in wire_fields(memoryview(tensor)):
+        if found.number == _EXTERNAL_DATA:
+            pair = {part.number: part.text for part in wire_fields(found.value)}
             entries[pair[_KEY]] = pair.get(_VALUE, "")
     if not entries:
         return tensor
@@ -105,7 +104,7 @@ def _tensor(tensor: bytes, location: str, place: Place) -> bytes:
         moved[key] = _prepacked(key, text, place)
     kept = _edit(tensor, _EXTERNAL_DATA, lambda entry: None)
     return kept + b"".join(
-        _delimited(_EXTERNAL_DATA, _delimited(_KEY, k.encode()) + _delimited(_VALUE, v.encode()))
+        delimited(_EXTERNAL_DATA, delimited(_KEY, k.encode()) + delimited(_VALUE, v.encode()))
         for k, v in moved.items()
     )
 
@@ -122,60 +121,12 @@ def _prepacked(key: str, value: str, place: Place) -> str:
     return "|".join(moved)
 
 
-def _edit(message: bytes, number: int, change: Callable[[bytes], bytes | None]) -> bytes:
+def _edit(message: Bytes, number: int, change: Callable[[Bytes], Bytes | None]) -> bytes:
     """A message with each field `number` changed; None drops it. All else stays as it is."""
-    parts = []
-    for found, wire_type, value, whole in _fields(message):
-        if found != number or wire_type != _LENGTH_DELIMITED:
-            parts.append(whole)
-        elif (changed := change(value)) is not None:
-            parts.append(_delimited(number, changed))
+    parts: list[Bytes] = []
+    for found in wire_fields(memoryview(message)):
+        if found.number != number or found.wire_type != LENGTH_DELIMITED:
+            parts.append(found.whole)
+        elif (changed := change(found.value)) is not None:
+            parts.append(delimited(number, changed))
     return b"".join(parts)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
-    """Each field of a message: number, wire type, value, and its bytes as a whole."""
-    position = 0
-    while position < len(message):
-        start = position
-        tag, position = _varint(message, position)
-        wire_type = tag & 7
-        if wire_type == 0:
-            _, end = _varint(message, position)
-        elif wire_type == _LENGTH_DELIMITED:
-            length, position = _varint(message, position)
-            end = position + length
-        elif wire_type in _FIXED_BYTES:
-            end = position + _FIXED_BYTES[wire_type]
-        else:
-            raise ValueError(f"wire type {wire_type} at byte {start}")
-        if end > len(message):
-            raise ValueError(f"the field at byte {start} is cut off")
-        yield tag >> 3, wire_type, message[position:end], message[start:end]
-        position = end
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if position >= len(message):
-            raise ValueError("a number is cut off")
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
-
-
-def _delimited(number: int, value: bytes) -> bytes:
-    return _encode(number << 3 | _LENGTH_DELIMITED) + _encode(len(value)) + value
-
-
-def _encode(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import onnx
 import pytest
 import torch
+from torch.nn import functional
 from transformers import AutoModelForCausalLM
 
+from twostroke.bundle import open_bundle
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
-from twostroke_export.experts import choosing_experts
+from twostroke_export.experts import choosing_experts, settle
+from twostroke_export.pipeline import export_all
+from twostroke_export.weights import WEIGHTS_NAME
 
 SIZES = {"num_experts_per_tok": 2, "num_local_experts": 4}
 SHAPES = {
@@ -26,6 +33,10 @@ def model(request, make_model):
     ).eval()
 
 
+def first_experts(model):
+    return next(m for m in model.modules() if type(m).__name__.endswith("Experts"))
+
+
 @pytest.mark.parametrize("stroke", Stroke)
 def test_the_logits_stay(model, stroke):
     with torch.no_grad():
@@ -35,6 +46,26 @@ def test_the_logits_stay(model, stroke):
             mine = model(IDS).logits
     torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
     assert model.config._experts_implementation == "eager"
+
+
+def test_experts_settle_on_one_operator(model):
+    experts = first_experts(model)
+    with choosing_experts(model, Stroke.DECODE, is_fused=True):
+        assert experts.fused_gate == settle(experts)
+        assert experts.fused_gate is not None
+    assert not hasattr(experts, "fused_gate")
+
+
+@pytest.mark.parametrize("change", ["half", "gelu", "norm"])
+def test_what_the_operator_cannot_do_is_gathered(model, change):
+    experts = first_experts(model)
+    if change == "half":
+        experts.half()
+    elif change == "gelu":
+        experts._apply_gate = lambda both: functional.gelu(both[..., 0::2]) * both[..., 1::2]
+    else:
+        experts.has_post_expert_norm = True
+    assert settle(experts) is None
 
 
 def test_a_dense_model_is_left_alone(tiny_llama):
@@ -50,3 +81,37 @@ def test_experts_without_a_plug_point_are_refused(model, monkeypatch):
     )
     with pytest.raises(ExportError, match="does not dispatch its experts"):
         choosing_experts(model, Stroke.DECODE).__enter__()
+
+
+@pytest.fixture(scope="module")
+def bundles(make_model, tmp_path_factory):
+    """One layer with a router that is wide enough to be quantised, if it were like the rest."""
+    sizes = {"num_hidden_layers": 1, "num_experts_per_tok": 2, "num_experts": 40}
+    folder = make_model("qwen3_moe", head_dim=16, moe_intermediate_size=64, **sizes)
+    out = tmp_path_factory.mktemp("experts")
+    return export_all(str(folder), {name: out / name for name in ("int4", "int8", "fp16")})
+
+
+@pytest.mark.parametrize(
+    ("precision", "operators"),
+    [
+        ("int8", {"QMoE": 1, "MoE": 0, "MatMulNBits": 3, "MatMul": 0, "Gemm": 1}),
+        ("int4", {"QMoE": 1, "MoE": 0, "MatMulNBits": 3, "MatMul": 0, "Gemm": 1}),
+        ("fp16", {"QMoE": 0, "MoE": 0, "MatMulNBits": 0}),
+    ],
+)
+def test_a_mixture_exports_in_every_precision(bundles, precision, operators):
+    bundle = open_bundle(bundles[precision])
+    for stroke in Stroke:
+        graph = onnx.load(bundle.graph(stroke), load_external_data=False).graph
+        found = Counter(node.op_type for node in graph.node)
+        assert {name: found[name] for name in operators} == operators  # the router is a Gemm
+        stored = {tensor.name for tensor in graph.initializer}
+        turned = [node.input[0] for node in graph.node if node.op_type == "Transpose"]
+        assert not stored.intersection(turned)
+
+
+def test_the_bundle_shrinks_with_the_experts(bundles):
+    sizes = {name: (path / WEIGHTS_NAME).stat().st_size for name, path in bundles.items()}
+    assert sizes["int8"] < 0.65 * sizes["fp16"]
+    assert sizes["int4"] < 0.42 * sizes["fp16"]

@@ -1,4 +1,4 @@
-"""The wire format of protobuf, as far as reading an .onnx file without the package `onnx` needs it.
+"""The wire format of protobuf, as far as .onnx files need it where there is no package `onnx`.
 
 Source: protobuf.dev, "Encoding". Nothing is copied while a message is walked through, so that a
 file of gigabytes may be a mapping of which only a few pages are read.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+Bytes = bytes | memoryview
 VARINT = 0
 LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}  # by wire type
@@ -17,11 +18,16 @@ _MAX_VARINT_BYTES = 10
 
 @dataclass(frozen=True, slots=True)
 class WireField:
-    """One field of a message. `value` is a view of its bytes, `number_value` a varint's value."""
+    """One field of a message.
+
+    `value` and `whole` are views of its bytes, without and with the tag (and length) before them;
+    `number_value` is a varint's value.
+    """
 
     number: int
     wire_type: int
     value: memoryview
+    whole: memoryview
     number_value: int = 0
 
     @property
@@ -57,7 +63,7 @@ def wire_fields(message: memoryview) -> Iterator[WireField]:
             raise ValueError(f"wire type {wire_type} at byte {start}")
         if number == 0 or end > len(message):
             raise ValueError(f"the field at byte {start} is cut off")
-        yield WireField(number, wire_type, message[position:end], number_value)
+        yield WireField(number, wire_type, message[position:end], message[start:end], number_value)
         position = end
 
 
@@ -76,3 +82,18 @@ def varint(message: memoryview, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position + index + 1
     raise ValueError(f"the number at byte {position} is cut off")
+
+
+def delimited(number: int, value: Bytes) -> bytes:
+    """A field with a length before its value, as bytes."""
+    return encode_varint(number << 3 | LENGTH_DELIMITED) + encode_varint(len(value)) + value
+
+
+def encode_varint(value: int) -> bytes:
+    """A number, not negative, as bytes."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

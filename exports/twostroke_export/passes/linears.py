@@ -67,7 +67,7 @@ class Linear:
         """The parameter's name in the torch model; of a packed matrix those of its parts."""
         tensor = self.weight.const_value
         parts = tensor.parts if isinstance(tensor, StackedTensor) else (self.weight,)
-        return tuple((part.name or "").removeprefix(_TRACED_PREFIX) for part in parts)
+        return tuple(map(parameter_name, parts))
 
     def matrix(self) -> npt.NDArray[Any]:
         """The weight as [out, in]; a view where it is stored so."""
@@ -106,6 +106,11 @@ def _is_plain(node: ir.Node) -> bool:
 
 def _flag(node: ir.Node, name: str) -> bool:
     return name in node.attributes and bool(node.attributes[name].as_int())
+
+
+def parameter_name(value: ir.Value) -> str:
+    """The name that a parameter has in the torch model."""
+    return (value.name or "").removeprefix(_TRACED_PREFIX)
 
 
 def parameter_key(value: ir.Value, kind: str) -> tuple[Any, ...]:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from twostroke.bundle import contract
+from twostroke_export.passes.expert_node import find_routers
+from twostroke_export.passes.experts import lower_experts
 from twostroke_export.passes.linears import (
     MIN_SIDE,
     Linear,
@@ -27,8 +29,9 @@ DOMAIN = "com.microsoft"
 
 
 def lower(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> None:
-    """Rewrites every linear product (and the embedding) as `lowering` says. Mutates the graph."""
-    linears = find_linears(graph)
+    """Rewrites linear products, experts and the embedding as `lowering` says. Mutates the graph."""
+    linears, routers = find_linears(graph), find_routers(graph)
+    lower_experts(graph, lowering, weights)
     embeddings = {
         parameter_key(table, ""): node
         for node in graph
@@ -36,7 +39,8 @@ def lower(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> None:
     }
     for linear in linears:
         bits = lowering.head if linear is linears[-1] else _layer_bits(linear, lowering)
-        if bits is not None and min(linear.size) >= MIN_SIDE:
+        is_small = min(linear.size) < MIN_SIDE or linear.node in routers
+        if bits is not None and not is_small:
             _quantised(graph, linear, lowering.blocks(bits), lowering.accuracy_level, weights)
         elif parameter_key(linear.weight, "") in embeddings:
             _sharing(graph, linear)

@@ -26,7 +26,7 @@ _LONG_ROPE = {
     "original_max_position_embeddings": MAX_TOKENS // 2,
 }
 _EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "num_local_experts": 4}
-_MOE_NOTE = "every expert is computed in prefill; decode reads the chosen ones"
+_MOE_NOTE = "both strokes read the chosen experts only"
 
 
 @dataclass(frozen=True, slots=True)

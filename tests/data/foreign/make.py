@@ -77,7 +77,7 @@ def make_sources(sources: Path) -> None:
         "gpt2": GPT2Config(**gpt2),
     }
     for name, config in configs.items():
-        torch.manual_seed(7)
+        torch.manual_seed(1)  # greedy ids that are no close races, in int4 too
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
         with torch.no_grad():
             for parameter in model.parameters():  # biases and norms start as 0 and 1
