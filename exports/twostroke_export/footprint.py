@@ -73,12 +73,11 @@ def estimate(model: Any, lowering: Lowering) -> dict[Any, int]:
             kinds.add(lowering.layers(name))
         for bits in kinds:
             size = parameter.numel() * float_bytes
-            if bits is not None and parameter.ndim == 2 and min(parameter.shape) >= MIN_SIDE:
-                stored[pointer, str(lowering.blocks(bits))] = lowering.blocks(bits).num_bytes(
-                    *parameter.shape
-                )
-            else:
+            if bits is None or parameter.ndim < 2 or min(parameter.shape[-2:]) < MIN_SIDE:
                 stored[pointer, lowering.floats] = size
+            else:  # experts have their matrices above one another
+                blocks, columns = lowering.blocks(bits), parameter.shape[-1]
+                stored[pointer, blocks] = blocks.num_bytes(parameter.numel() // columns, columns)
     return stored
 
 

@@ -19,7 +19,7 @@ from twostroke_export.source import Source, find
 from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
-_ORDER = ("fp32", "mixed", "int4", "int8", "bf16", "fp16")
+_ORDER = ("fp32", "mixed", "int4", "int8", "fp16", "bf16")
 _PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
 
 
@@ -81,7 +81,7 @@ def export_recipes(
         folders = {out: stack.enter_context(sealing(out)) for out in recipes}
         prepared = prepare(source, context_tokens, _scaled(on_progress, 0.0, _PREPARED))
         # int8 rescales the model's own weights and half floats replace them, so they come last.
-        outs = sorted(recipes, key=lambda out: max(map(_ORDER.index, recipes[out].precisions)))
+        outs = sorted(recipes, key=lambda out: _turn(recipes[out]))
         manifests: dict[Path, Manifest] = {}
         share = (_WRITTEN - _PREPARED) / len(outs)
         for number, out in enumerate(outs):
@@ -95,6 +95,10 @@ def export_recipes(
             report = _scaled(on_progress, _WRITTEN + number * share, share)
             _verify(model_name, folders[out], manifests[out], reference, report)
     on_progress(Progress("done", 1.0))
+
+
+def _turn(recipe: Recipe) -> tuple[bool, int]:
+    return recipe.activations != "float32", max(map(_ORDER.index, recipe.precisions))
 
 
 def _verify(

@@ -10,6 +10,7 @@ from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.model.precisions import check_precisions, export_options
 from twostroke.model.opening import OpenEngine, open_engine
 from twostroke.source import open_resolved, resolve_source
 from twostroke.text import ChatTemplate, Tokenizer
@@ -44,11 +45,12 @@ def load(
         context_tokens=model.context_tokens,
         plugins=plugins,
         progress=progress,
+        options=export_options(model),
     )
     bundle = open_resolved(root)
     if bundle.origin is not None:
         _tell_of_origin(bundle, model)
-    _warn_of_precision(bundle, model)
+    check_precisions(bundle, model)
     tokenizer = Tokenizer.open(bundle)
     template = ChatTemplate.open(bundle, tokenizer)
     if template is None:
@@ -72,17 +74,3 @@ def _tell_of_origin(bundle: Bundle, model: ModelConfig) -> None:
         if concatenates
         else "",
     )
-
-
-def _warn_of_precision(bundle: Bundle, model: ModelConfig) -> None:
-    own = bundle.manifest.precision
-    if "precision" in model.model_fields_set and model.precision != own:
-        log.warning(
-            "%s: precision is set to %s, but the bundle %s is %s and stays so; leave precision "
-            "out, or name the source model to have %s exported",
-            model.name,
-            model.precision,
-            bundle.root,
-            own,
-            model.precision,
-        )

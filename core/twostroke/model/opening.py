@@ -53,7 +53,6 @@ def open_engine(
         BackendError: a backend is unknown, absent, or runs nodes elsewhere.
         BundleError, OutOfMemoryError, InstallError: from loading.
     """
-    _check_kv_dtype(bundle, model)
     limits = EngineLimits(
         max_rows=scheduler.max_rows,
         max_queue=scheduler.max_queue,
@@ -89,15 +88,3 @@ def _wanted(model: ModelConfig, stroke: Stroke) -> _Wanted:
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device
     return _Wanted(name, device, {**shared, **own.options})
-
-
-def _check_kv_dtype(bundle: Bundle, model: ModelConfig) -> None:
-    found, asked = bundle.manifest.kv_dtype, model.kv.dtype
-    if asked not in ("auto", found):
-        precision = "fp16" if asked == "float16" else "fp32"
-        raise ConfigError(
-            [
-                f"kv.dtype is {asked}, but the graphs of {model.name!r} keep their cache in "
-                f"{found}; write auto, or export the model with --precision {precision}."
-            ]
-        )
