@@ -11,6 +11,7 @@ import pytest
 from twostroke.backends import BackendSpec
 from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
+from twostroke.types import Stroke
 from twostroke_backends import cpu, cuda, directml
 
 
@@ -39,6 +40,34 @@ class TestCpu(OnTiny):
 
 class TestCpuWithOwnWeights(TestCpu):
     options: ClassVar = {"share_weights": False, "optimization": "none"}
+
+
+class TestCpuConcatenating(TestCpu):
+    """The standard dialect: plain operators, a new cache for each run."""
+
+    options: ClassVar = {"share_weights": False}
+
+    @pytest.fixture
+    def dialects(self) -> dict[Stroke, str]:
+        return dict.fromkeys(Stroke, "standard")
+
+    @pytest.fixture
+    def bundle(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        model = TinyModel(dialects=("standard",))
+        return make_onnx_bundle(tmp_path_factory.mktemp("bundles") / "standard", model)
+
+
+class TestCpuConcatenatingPrefill(TestCpuConcatenating):
+    """Prefill concatenates, decode writes in place: rows are handed over."""
+
+    @pytest.fixture
+    def dialects(self) -> dict[Stroke, str]:
+        return {Stroke.PREFILL: "standard", Stroke.DECODE: "fused"}
+
+    @pytest.fixture
+    def bundle(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        model = TinyModel(dialects=("fused", "standard"))
+        return make_onnx_bundle(tmp_path_factory.mktemp("bundles") / "both", model)
 
 
 class TestCpuInHalf(TestCpu):

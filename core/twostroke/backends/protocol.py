@@ -5,8 +5,9 @@ are there, or why none is; `open` makes a `Backend`, which makes sessions and de
 Hooks run at start-up only: the token loop calls `Binding.run` and `Buffer.write`, plain methods.
 
 The engine asks little of a session: it binds buffers to the graph's declared inputs and outputs
-once, changes the small inputs in place, and runs. Past and present of the KV cache are bound to
-the same buffer, so a session must write its present in place.
+once, changes the small inputs in place, and runs. In graphs of the fused dialect past and present
+of the KV cache are bound to the same buffer, so a session must write its present in place; those
+of the standard dialect get buffers of their own for each run.
 """
 
 from __future__ import annotations
@@ -111,6 +112,18 @@ class Buffer(Protocol):
         ...
 
 
+@runtime_checkable
+class ReshapableBuffer(Buffer, Protocol):
+    """A buffer whose memory can be seen in other shapes. A backend need not have it.
+
+    With it a KV cache that grows by concatenation is allocated once; without, anew for each run.
+    """
+
+    def reshaped(self, shape: tuple[int, ...]) -> Buffer:
+        """A view of the first elements in the shape `shape`, sharing memory."""
+        ...
+
+
 class Binding(Protocol):
     """Buffers tied to a session's inputs and outputs; made once, run many times."""
 
@@ -204,6 +217,8 @@ class BackendSpec:
 
     `probe` never raises and imports nothing heavy before it is called. `open` takes a device
     from `probe` and the options of the YAML; it checks each option and names the allowed ones.
+    `dialect` says which graphs of a bundle each stroke wants: "fused" for ONNX Runtime's own
+    operators, "standard" for plain ONNX, which compilers take whole.
     """
 
     name: str

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
-from twostroke.bundle.contract import check_contract
-from twostroke.bundle.manifest import Manifest
+from twostroke.bundle.manifest import GraphFact
+from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_cache import KVCache
 from twostroke.engine.limits import EngineLimits
-from twostroke.engine.runner import OpenStroke, Runner
+from twostroke.engine.open_graph import OpenGraph, open_graph
+from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.errors import ConfigError
 from twostroke.life.memory import (
@@ -23,17 +26,28 @@ from twostroke.life.memory import (
 )
 from twostroke.types import Stroke
 
+log = logging.getLogger(__name__)
+Dialects = Mapping[Stroke, str]
+
 
 def build_engine(
-    bundle: Bundle, prefill_backend: Backend, decode_backend: Backend, limits: EngineLimits
+    bundle: Bundle,
+    prefill_backend: Backend,
+    decode_backend: Backend,
+    limits: EngineLimits,
+    *,
+    dialects: Dialects | None = None,
 ) -> Engine:
     """An engine that is ready to `start`. The backends stay the caller's to close.
+
+    `dialects` says which graph of the bundle each stroke takes; None: the bundle's default.
 
     Raises:
         ConfigError: a context longer than the bundle's.
         OutOfMemoryError: not one row fits the KV budget.
-        ContractError: a graph that the engine cannot feed.
-        PlacementError, BundleError: from the backends.
+        ContractError: a graph that the engine cannot feed, or two that cannot go on with each
+            other's cache.
+        PlacementError, BundleError: from the backends, or a dialect that the bundle lacks.
     """
     manifest = bundle.manifest
     context_tokens = limits.context_tokens or manifest.context_tokens
@@ -44,19 +58,27 @@ def build_engine(
                 f"for {manifest.context_tokens}. Lower it or export with a longer --context."
             ]
         )
-    plan = _plan(manifest, prefill_backend, decode_backend, context_tokens, limits)
+    plan = _plan(bundle, prefill_backend, decode_backend, context_tokens, limits, dialects or {})
     runner = open_runner(
         bundle,
         prefill_backend,
         decode_backend,
         num_rows=plan.num_rows,
         context_tokens=context_tokens,
+        dialects=dialects,
     )
+    if runner.decodes_alone and plan.num_rows > 1:
+        log.warning(
+            "%s: the decode graph answers a new KV cache at each step, so sequences decode one "
+            "at a time",
+            manifest.name,
+        )
     scheduler = Scheduler(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
         max_span_rows=runner.max_span_rows,
+        chunks_prompts=runner.chunks_prompts,
     )
     return Engine(
         runner,
@@ -75,52 +97,77 @@ def open_runner(
     *,
     num_rows: int,
     context_tokens: int,
+    dialects: Dialects | None = None,
 ) -> Runner:
-    """Opens both sessions, checks their contract and allocates the KV cache.
+    """Opens both graphs, checks their contract and allocates the KV cache.
 
     Whatever fails, no session stays open.
 
     Raises:
         ContractError, PlacementError, BundleError, OutOfMemoryError: as for `build_engine`.
     """
+    wanted = dialects or {}
     with ExitStack() as opened:
+        prefill = _open(opened, bundle, prefill_backend, Stroke.PREFILL, wanted)
+        is_one = prefill_backend is decode_backend and (
+            bundle.graph(Stroke.DECODE, wanted.get(Stroke.DECODE))
+            == bundle.graph(Stroke.PREFILL, wanted.get(Stroke.PREFILL))
+        )
+        decode = prefill if is_one else _open(opened, bundle, decode_backend, Stroke.DECODE, wanted)
         runner = Runner(
-            _open_stroke(opened, bundle, prefill_backend, Stroke.PREFILL),
-            _open_stroke(opened, bundle, decode_backend, Stroke.DECODE),
+            prefill,
+            decode,
             bundle.manifest,
             num_rows=num_rows,
             capacity_tokens=kv_capacity(context_tokens),
         )
+        settle_chunks(runner, prefill, decode, context_tokens)
         opened.pop_all()  # the runner closes them from now on
     return runner
 
 
-def _open_stroke(opened: ExitStack, bundle: Bundle, backend: Backend, stroke: Stroke) -> OpenStroke:
-    graph = bundle.graph(stroke)
-    session = backend.open_session(graph, stroke)
-    opened.callback(session.close)
-    num_layers = len(bundle.manifest.kv_layers)
-    check_contract(graph.name, stroke, session.inputs, session.outputs, num_layers)
-    return OpenStroke(backend, session)
+def _open(
+    opened: ExitStack, bundle: Bundle, backend: Backend, stroke: Stroke, dialects: Dialects
+) -> OpenGraph:
+    graph = open_graph(bundle, backend, stroke, dialects.get(stroke))
+    opened.callback(graph.session.close)
+    return graph
 
 
 def _plan(
-    manifest: Manifest,
+    bundle: Bundle,
     prefill_backend: Backend,
     decode_backend: Backend,
     context_tokens: int,
     limits: EngineLimits,
+    dialects: Dialects,
 ) -> MemoryPlan:
-    num_copies = 1 if prefill_backend is decode_backend else 2
-    bytes_per_token = num_copies * kv_bytes_per_token(manifest.kv_layers, manifest.kv_dtype)
+    """What the cache takes: one for both graphs, or one each; see `runner.shares_kv`."""
+    prefill, decode = (_fact(bundle, stroke, dialects) for stroke in Stroke)
+    shares = prefill_backend is decode_backend and prefill.dialect == decode.dialect
+    facts = [decode] if shares else [prefill, decode]
+    layers = bundle.manifest.kv_layers
+    sizes = [kv_bytes_per_token(layers, fact.kv_dtype) for fact in facts]
+    spare = [
+        size for size, fact in zip(sizes, facts, strict=True) if fact.dialect == "standard"
+    ]  # a graph that concatenates writes into one row more than there are
     budget_bytes = limits.kv_budget_bytes
     if budget_bytes is None:
         device = decode_backend.device
         budget_bytes = auto_budget_bytes(device.memory_bytes, is_host=device.kind == "cpu")
     return plan_memory(
-        bytes_per_token=bytes_per_token,
+        bytes_per_token=sum(sizes),
         context_tokens=context_tokens,
         max_rows=limits.max_rows,
         budget_bytes=budget_bytes,
         touches_lazily=prefill_backend.touches_lazily and decode_backend.touches_lazily,
+        spare_bytes_per_token=sum(spare),
     )
+
+
+def _fact(bundle: Bundle, stroke: Stroke, dialects: Dialects) -> GraphFact:
+    """The manifest's entry of a stroke's graph; `Bundle.graph` refuses a dialect it lacks."""
+    bundle.graph(stroke, dialects.get(stroke))
+    fact = bundle.manifest.graph(stroke, dialects.get(stroke))
+    assert fact is not None
+    return fact

@@ -1,41 +1,29 @@
-"""Copies a row's KV cache from the prefill backend to the decode backend, once, after prefill."""
+"""Moves a row's KV cache from the prefill graph's store to the decode graph's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-
-from twostroke.backends.protocol import Buffer
-from twostroke.engine.kv_buffers import KVBuffers
-
-HandOver = Callable[[int, int], None]
-"""Called with (row, num_tokens) when a row's prefill ends."""
+from twostroke.engine.kv_buffers import KVStore
+from twostroke.engine.open_graph import OpenGraph
+from twostroke.errors import ContractError
 
 
-def make_hand_over(source: KVBuffers, target: KVBuffers) -> HandOver:
-    """A function that copies the first tokens of a row from `source` to `target`.
+def hand_over(source: KVStore, target: KVStore, row: int, num_tokens: int) -> None:
+    """Copies the first tokens of a row, once for each layer and side. Mutates `target`'s row.
 
-    The dtypes may differ (an fp16 prefill may feed an fp32 decode): values are cast.
+    Either store may write in place or concatenate.
     """
-
-    def hand_over(row: int, num_tokens: int) -> None:
-        sources, targets = source.span(row, 1), target.span(row, 1)
-        for name in source.names:
-            copy_tokens(sources[name], targets[name], num_tokens)
-
-    return hand_over
+    target.fill_row(row, source.read_row(row, num_tokens))
 
 
-def copy_tokens(source: Buffer, target: Buffer, num_tokens: int) -> None:
-    """Copies positions [0, num_tokens) of two buffers [1, kv_heads, capacity, head_dim].
+def check_hand_over(prefill: OpenGraph, decode: OpenGraph) -> None:
+    """Refuses two graphs whose caches hold different numbers.
 
-    Mutates `target`; what lies behind `num_tokens` in it is undefined afterwards.
+    Raises:
+        ContractError: names both dtypes.
     """
-    values = source.read()  # [1, kv_heads, capacity, head_dim]
-    contents = target.read()  # the same shape
-    if contents.flags.writeable and np.may_share_memory(contents, target.read()):
-        # Host memory: a row of a long context is mostly empty, so only its tokens are copied.
-        contents[:, :, :num_tokens] = values[:, :, :num_tokens]
-    else:
-        target.write(values.astype(np.dtype(target.dtype), copy=False))
+    if prefill.kv_dtype != decode.kv_dtype:
+        raise ContractError(
+            f"{prefill.name} keeps its KV cache in {prefill.kv_dtype}, {decode.name} in "
+            f"{decode.kv_dtype}: what one has read the other cannot go on with. Export both with "
+            f"the same --activations and --kv-dtype."
+        )

@@ -1,37 +1,57 @@
-"""The arrays of the KV cache, allocated once on a backend's device."""
+"""The arrays of a KV cache that graphs write in place, allocated once on a backend's device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
-from twostroke.backends.protocol import Backend, Buffer, Session
+import numpy as np
+
+from twostroke.backends.protocol import Array, Backend, Buffer
 from twostroke.bundle.contract import past_names, present_names
-from twostroke.bundle.manifest import Manifest
-from twostroke.errors import ContractError
+from twostroke.bundle.manifest import KVLayer
+
+
+class KVStore(Protocol):
+    """A KV cache of either layout, as a hand-over sees it: rows that are read and filled."""
+
+    dtype: str
+
+    def read_row(self, row: int, num_tokens: int) -> Iterator[tuple[str, Array]]:
+        """Keys and values by past name, [1, kv_heads, num_tokens, head_dim]; perhaps views."""
+        ...
+
+    def fill_row(self, row: int, values: Iterator[tuple[str, Array]]) -> None:
+        """Makes `values`, as `read_row` answers them, the row's contents. Mutates the row."""
+        ...
 
 
 class KVBuffers:
     """Keys and values of all rows and layers, [rows, kv_heads, capacity, head_dim] each.
 
     Where the backend has no views of rows, each row is an allocation of its own,
-    [1, kv_heads, capacity, head_dim]. `names` are the past inputs in the graph's layer order.
+    [1, kv_heads, capacity, head_dim].
     """
 
     def __init__(
-        self, backend: Backend, session: Session, manifest: Manifest, num_rows: int, capacity: int
+        self,
+        backend: Backend,
+        layers: Sequence[KVLayer],
+        dtype: str,
+        *,
+        num_rows: int,
+        capacity_tokens: int,
     ) -> None:
-        self.names = tuple(
-            name for layer in range(len(manifest.kv_layers)) for name in past_names(layer)
-        )
+        self.dtype = dtype
         self.has_row_views = backend.has_row_views
-        self.num_rows = num_rows
         num_blocks, block_rows = (1, num_rows) if backend.has_row_views else (num_rows, 1)
-        shapes = kv_shapes(session, manifest, block_rows, capacity)
+        shapes = {
+            name: (block_rows, layer.num_kv_heads, capacity_tokens, layer.head_dim)
+            for number, layer in enumerate(layers)
+            for name in past_names(number)
+        }
         self._blocks = tuple(
-            {
-                name: backend.allocate(shapes[name], session.inputs[name].dtype)
-                for name in self.names
-            }
+            {name: backend.allocate(shape, dtype) for name, shape in shapes.items()}
             for _ in range(num_blocks)
         )
 
@@ -45,35 +65,36 @@ class KVBuffers:
         assert count == 1
         return self._blocks[start]
 
+    def read_row(self, row: int, num_tokens: int) -> Iterator[tuple[str, Array]]:
+        """The first tokens of a row; see `KVStore`."""
+        for name, buffer in self.span(row, 1).items():
+            yield name, buffer.read()[:, :, :num_tokens]
 
-def kv_shapes(
-    session: Session, manifest: Manifest, num_rows: int, capacity: int
-) -> dict[str, tuple[int, int, int, int]]:
-    """The shape of each past input's buffer, by name.
+    def fill_row(self, row: int, values: Iterator[tuple[str, Array]]) -> None:
+        """Fills the first positions of a row; what lies behind them is undefined afterwards."""
+        buffers = self.span(row, 1)
+        for name, tokens in values:
+            fill_tokens(tokens, buffers[name])
 
-    Raises:
-        ContractError: the graph fixes a dimension to something else than the manifest says.
+
+def fill_tokens(tokens: Array, target: Buffer) -> None:
+    """Copies [1, kv_heads, tokens, head_dim] to the front of [1, kv_heads, capacity, head_dim].
+
+    Mutates `target`; what lies behind the tokens in it is undefined afterwards.
     """
-    shapes: dict[str, tuple[int, int, int, int]] = {}
-    for layer, geometry in enumerate(manifest.kv_layers):
-        shape = (num_rows, geometry.num_kv_heads, capacity, geometry.head_dim)
-        for name in past_names(layer):
-            declared = session.inputs[name].shape
-            fits = len(declared) == len(shape) and all(
-                isinstance(want, str) or want in (have, -1)
-                for want, have in zip(declared[1:], shape[1:], strict=True)
-            )
-            if not fits:
-                raise ContractError(
-                    f"The graph declares {name} as {list(declared)}, the engine would bind "
-                    f"{list(shape)} as the manifest says. Export the model again."
-                )
-            shapes[name] = shape
-    return shapes
+    num_tokens = tokens.shape[2]
+    contents = target.read()  # [1, kv_heads, capacity, head_dim]
+    if contents.flags.writeable and np.may_share_memory(contents, target.read()):
+        # Host memory: a row of a long context is mostly empty, so only its tokens are copied.
+        contents[:, :, :num_tokens] = tokens
+    else:
+        whole = np.zeros(target.shape, np.dtype(target.dtype))
+        whole[:, :, :num_tokens] = tokens
+        target.write(whole)
 
 
 def present_of(past: Mapping[str, Buffer]) -> dict[str, Buffer]:
-    """The present outputs bound to the very buffers of the past inputs."""
+    """Buffers by past name, by the names of the present outputs."""
     renamed = {}
     for layer in range(len(past) // 2):
         for past_name, present_name in zip(past_names(layer), present_names(layer), strict=True):

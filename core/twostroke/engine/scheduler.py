@@ -4,7 +4,8 @@ First come, first served. A sequence is admitted when a row is free and the KV b
 the longest it may become, so nothing that was admitted ever runs out of memory half-way. Each
 step spends up to `prefill_chunk_tokens` prompt tokens on the oldest prompts and decodes every
 sequence whose prompt is done; a long prompt therefore delays running streams by one chunk, not
-by its length (chunked prefill, Agrawal et al. 2023).
+by its length (chunked prefill, Agrawal et al. 2023). Where graphs cannot go on with a prompt that
+was begun, prompts are read whole, one longer than the budget as the only prompt of its step.
 
 Invariants (`check` proves them):
 1. Waiting sequences have no row; prefilling and decoding ones have one each, all different.
@@ -68,11 +69,13 @@ class Scheduler:
         max_queue: int,
         prefill_chunk_tokens: int,
         max_span_rows: int | None = None,
+        chunks_prompts: bool = True,
     ) -> None:
         self.cache = cache
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._max_span_rows = max_span_rows
+        self._chunks_prompts = chunks_prompts
         self._waiting: deque[Sequence] = deque()
         self._prefilling: list[Sequence] = []  # in order of admission
         self._decoding: list[Sequence] = []
@@ -173,11 +176,15 @@ class Scheduler:
         budget_tokens = self._prefill_chunk_tokens
         chunks: list[PrefillChunk] = []
         for sequence in self._prefilling:
-            if budget_tokens == 0:
+            if budget_tokens <= 0:
                 break
             assert sequence.row is not None
             start = self.cache.length(sequence.row)
             token_ids = sequence.prompt_ids[start : start + budget_tokens]
+            if not self._chunks_prompts:
+                token_ids = sequence.prompt_ids
+                if chunks and len(token_ids) > budget_tokens:
+                    break
             is_last = start + len(token_ids) == len(sequence.prompt_ids)
             chunks.append(PrefillChunk(sequence, sequence.row, start, token_ids, is_last))
             budget_tokens -= len(token_ids)

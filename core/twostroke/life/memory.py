@@ -42,11 +42,12 @@ class MemoryPlan:
     kv_bytes_per_token: int
     kv_tokens_total: int
     budget_bytes: int
+    spare_bytes: int = 0  # buffers beyond the rows'
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of the KV cache when it is full."""
-        return self.kv_tokens_total * self.kv_bytes_per_token
+        return self.kv_tokens_total * self.kv_bytes_per_token + self.spare_bytes
 
 
 def kv_capacity(context_tokens: int) -> int:
@@ -74,21 +75,27 @@ def plan_memory(
     max_rows: int,
     budget_bytes: int,
     touches_lazily: bool,
+    spare_bytes_per_token: int = 0,
 ) -> MemoryPlan:
     """Rows and tokens that fit `budget_bytes`.
+
+    `spare_bytes_per_token` is for one row more than there are sequences, which a graph that
+    answers a new cache for each one it is given writes into.
 
     Raises:
         OutOfMemoryError: not even one row of the whole context fits; the message says which
             context would.
     """
     capacity = kv_capacity(context_tokens)
-    tokens_in_budget = budget_bytes // bytes_per_token
+    spare_bytes = capacity * spare_bytes_per_token
+    tokens_in_budget = max(0, budget_bytes - spare_bytes) // bytes_per_token
     if tokens_in_budget < capacity:
-        fits = tokens_in_budget // 8 * 8 - 1
+        needed_bytes = bytes_per_token + spare_bytes_per_token
+        fits = budget_bytes // needed_bytes // 8 * 8 - 1
         smaller = f" or set context_tokens to {fits} or less" if fits > 1 else ""
         raise OutOfMemoryError(
             f"The KV cache of one sequence of {context_tokens} tokens takes "
-            f"{_size(capacity * bytes_per_token)}, the budget is {_size(budget_bytes)}. "
+            f"{_size(capacity * needed_bytes)}, the budget is {_size(budget_bytes)}. "
             f"Raise kv.budget{smaller}."
         )
     if touches_lazily:
@@ -97,7 +104,9 @@ def plan_memory(
     else:
         num_rows = min(max_rows, tokens_in_budget // capacity)
         kv_tokens_total = num_rows * capacity
-    return MemoryPlan(num_rows, capacity, bytes_per_token, kv_tokens_total, budget_bytes)
+    return MemoryPlan(
+        num_rows, capacity, bytes_per_token, kv_tokens_total, budget_bytes, spare_bytes
+    )
 
 
 def _size(num_bytes: int) -> str:

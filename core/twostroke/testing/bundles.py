@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from twostroke.bundle import seal, sealing
 from twostroke.bundle.manifest import (
     Architecture,
+    Dialect,
     GenerationDefaults,
     KVLayer,
     Manifest,
@@ -59,6 +60,8 @@ def make_echo_bundle(
     context_tokens: int = 512,
     name: str = "echo",
     position_ids: bool = False,
+    attention_mask: bool = False,
+    dialects: tuple[Dialect, ...] = ("fused",),
     num_layers: int = 2,
     eos_ids: tuple[int, ...] = (2,),
     generation: GenerationDefaults | None = None,
@@ -67,7 +70,9 @@ def make_echo_bundle(
     """Writes a sealed bundle at `folder` (which must not exist) and answers its path.
 
     Its generation defaults say temperature 0, so that an answer is the same each time unless a
-    request asks for more. `eos_ids` may hold more than the one the graphs answer (the first).
+    request asks for more. Each of `dialects` gets a pair of graphs, which are told the lengths of
+    their rows by an attention mask where `attention_mask` says so. `eos_ids` may hold more than
+    the one the graphs answer (the first).
 
     Raises:
         BundleError: `folder` exists.
@@ -81,29 +86,38 @@ def make_echo_bundle(
         separator_id=SEPARATOR_ID,
         eos_id=eos_ids[0],
         position_ids=position_ids,
+        attention_mask=attention_mask,
     )
     manifest = Manifest(
         name=name,
-        architecture=Architecture(
-            model_type="echo",
-            num_layers=num_layers,
-            hidden_size=graph.head_dim,
-            num_heads=1,
-            vocab_size=graph.vocab_size,
-            num_parameters=0,
-        ),
+        architecture=_architecture(graph),
         context_tokens=context_tokens,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=graph.head_dim),) * num_layers,
-        graphs=both_strokes(Quantisation(precision="fp32")),
+        graphs=tuple(
+            fact
+            for dialect in dialects
+            for fact in both_strokes(Quantisation(precision="fp32"), dialect=dialect)
+        ),
         tokens=Tokens(eos_ids=eos_ids),
         generation=generation or GenerationDefaults(temperature=0.0),
     )
     with sealing(folder) as out:
         for fact in manifest.graphs:
-            text = json.dumps(dataclasses.asdict(graph))
+            text = json.dumps(dataclasses.asdict(graph) | {"dialect": fact.dialect})
             (out / fact.file).write_text(text, encoding="utf-8")
         tokenizer.save(str(out / "tokenizer.json"))
         if chat_template is not None:
             (out / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
         seal(out, manifest)
     return folder
+
+
+def _architecture(graph: EchoGraph) -> Architecture:
+    return Architecture(
+        model_type="echo",
+        num_layers=graph.num_layers,
+        hidden_size=graph.head_dim,
+        num_heads=1,
+        vocab_size=graph.vocab_size,
+        num_parameters=0,
+    )

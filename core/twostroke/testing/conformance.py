@@ -20,7 +20,7 @@ Tests are skipped with the probe's reason where there is no device. Needs pytest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from twostroke.backends.protocol import API_VERSION, Backend, BackendSpec
+from twostroke.backends.protocol import API_VERSION, Backend, BackendSpec, ReshapableBuffer
 from twostroke.bundle import Bundle, open_bundle
-from twostroke.engine.build import open_runner
+from twostroke.engine.build import Dialects, open_runner
 from twostroke.engine.runner import Runner
 from twostroke.errors import BackendError, EngineError
 from twostroke.types import Stroke
@@ -77,11 +77,28 @@ class BackendConformance:
         return open_bundle(bundle)
 
     @pytest.fixture
-    def runner(self, backend: Backend, opened: Bundle) -> Iterator[Runner]:
-        """Both strokes of the bundle on the backend."""
-        runner = open_runner(
-            opened, backend, backend, num_rows=NUM_ROWS, context_tokens=CONTEXT_TOKENS
+    def dialects(self, spec: BackendSpec) -> Dialects:
+        """Which graphs of the bundle the strokes run: those that the spec wants."""
+        return spec.dialect
+
+    @pytest.fixture
+    def open_strokes(
+        self, backend: Backend, opened: Bundle, dialects: Dialects
+    ) -> Callable[[], Runner]:
+        """Opens both strokes of the bundle on the backend; the test closes the runner."""
+        return lambda: open_runner(
+            opened,
+            backend,
+            backend,
+            num_rows=NUM_ROWS,
+            context_tokens=CONTEXT_TOKENS,
+            dialects=dialects,
         )
+
+    @pytest.fixture
+    def runner(self, open_strokes: Callable[[], Runner]) -> Iterator[Runner]:
+        """Both strokes of the bundle on the backend."""
+        runner = open_strokes()
         yield runner
         runner.close()
 
@@ -106,6 +123,20 @@ class BackendConformance:
         assert "no_such_option" in message, f"the message does not name the option: {message}"
         for allowed in self.options:
             assert allowed in message, f"the message does not name the allowed {allowed}: {message}"
+
+    def test_views_in_other_shapes_share_memory(self, backend: Backend) -> None:
+        whole = backend.allocate((1, 2, 8, 4), "float32")
+        if not isinstance(whole, ReshapableBuffer):
+            pytest.skip("the backend's buffers cannot be seen in other shapes")
+        part = whole.reshaped((1, 2, 3, 4))
+        values = np.arange(1, 25, dtype=np.float32).reshape(1, 2, 3, 4)
+        part.write(values)
+        found = np.asarray(whole.read()).reshape(-1)
+        assert np.array_equal(found[:24], values.reshape(-1)), (
+            "a view in another shape wrote elsewhere"
+        )
+        assert not found[24:].any(), "a view in another shape wrote beyond its end"
+        assert np.array_equal(part.read(), values)
 
     def test_the_backend_is_what_the_engine_asks_for(self, backend: Backend) -> None:
         assert isinstance(backend, Backend)
@@ -157,9 +188,9 @@ class BackendConformance:
             logits = runner.decode(1, [ids[position]], [position]).copy()
         self.assert_close(logits, expected, "three decode steps")
 
-    def test_a_ragged_batch_equals_each_alone(self, runner: Runner, backend: Backend) -> None:
-        if not backend.has_row_views:
-            pytest.skip("without views of rows sequences decode one at a time")
+    def test_a_ragged_batch_equals_each_alone(self, runner: Runner) -> None:
+        if runner.max_span_rows == 1:
+            pytest.skip("without views of rows, or with a cache that concatenates, there is none")
         prompts = [prompt(runner, row, length) for row, length in enumerate((3, 17, 1, 9))]
         alone = []
         for row, ids in enumerate(prompts):
@@ -171,11 +202,20 @@ class BackendConformance:
         span = runner.decode(1, [2, 3], lengths[1:3])
         self.assert_close(span, np.concatenate(alone[1:3]), "a span of rows 1 and 2")
 
-    def test_an_idle_row_in_a_batch_keeps_its_tokens(
-        self, runner: Runner, backend: Backend
-    ) -> None:
-        if not backend.has_row_views:
-            pytest.skip("without views of rows there are no batches")
+    def test_sequences_taking_turns_equal_each_alone(self, runner: Runner) -> None:
+        prompts = [prompt(runner, 20 + row, length) for row, length in enumerate((3, 17, 1, 9))]
+        alone = [prefill(runner, 0, (*ids, 1, 2)) for ids in prompts]
+        for row, ids in enumerate(prompts):
+            prefill(runner, row, ids)
+        for row, ids in enumerate(prompts):
+            runner.decode(row, [1], [len(ids)])
+        for row, (ids, expected) in enumerate(zip(prompts, alone, strict=True)):
+            logits = runner.decode(row, [2], [len(ids) + 1])
+            self.assert_close(logits, expected, f"row {row}, taking turns with others")
+
+    def test_an_idle_row_in_a_batch_keeps_its_tokens(self, runner: Runner) -> None:
+        if runner.max_span_rows == 1:
+            pytest.skip("without batches no row idles in one")
         ids = prompt(runner, 5, 20)
         expected = prefill(runner, 3, ids)
         prefill(runner, 0, ids[:4])
@@ -190,6 +230,13 @@ class BackendConformance:
         ids = prompt(runner, 7, 5)
         self.assert_close(prefill(runner, 0, ids), prefill(runner, 1, ids), "a row used before")
 
+    def test_scores_are_what_follows_each_token(self, runner: Runner) -> None:
+        ids = prompt(runner, 9, 12)
+        steps = [prefill(runner, 0, ids[:end]) for end in range(1, 13)]
+        first = runner.score(1, 0, ids[:7]).copy()
+        scores = np.concatenate([first, runner.score(1, 7, ids[7:])])
+        self.assert_close(scores, np.concatenate(steps), "logits of every position of a chunk")
+
     def test_the_bundles_own_check_is_met(self, runner: Runner, opened: Bundle) -> None:
         check = opened.manifest.self_check
         if check is None:
@@ -202,13 +249,11 @@ class BackendConformance:
             ids.append(expected)
 
     def test_a_closed_session_refuses_and_another_opens(
-        self, backend: Backend, opened: Bundle
+        self, open_strokes: Callable[[], Runner]
     ) -> None:
         answers = []
         for _ in range(2):
-            runner = open_runner(
-                opened, backend, backend, num_rows=1, context_tokens=CONTEXT_TOKENS
-            )
+            runner = open_strokes()
             answers.append(prefill(runner, 0, prompt(runner, 8, 5)))
             runner.close()
             with pytest.raises(EngineError):

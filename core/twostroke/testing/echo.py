@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,15 @@ class EchoBuffer:
         return self.values
 
 
+class EchoViews(EchoBuffer):
+    """Memory that can be seen in other shapes as well."""
+
+    def reshaped(self, shape: tuple[int, ...]) -> EchoViews:
+        """A view of the first elements."""
+        values = self.values.reshape(-1)[: math.prod(shape)].reshape(shape)
+        return EchoViews(values, has_row_views=True)
+
+
 class EchoBackend:
     """The open "device". Counts its open sessions, so that tests can prove that all were closed."""
 
@@ -110,7 +120,8 @@ class EchoBackend:
 
     def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> EchoBuffer:
         """A buffer of zeros; `on_host` changes nothing."""
-        return EchoBuffer(np.zeros(shape, dtype), has_row_views=self.has_row_views)
+        kind = EchoViews if self.has_row_views else EchoBuffer
+        return kind(np.zeros(shape, dtype), has_row_views=self.has_row_views)
 
     def open_session(self, graph: Path, stroke: Stroke) -> EchoSession:
         """Reads an echo graph.

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from twostroke.backends.protocol import Array, Buffer, Placement, TensorSpec
 from twostroke.bundle.contract import (
+    ATTENTION_MASK,
     INPUT_IDS,
     LOGIT_INDEX,
     LOGITS,
@@ -47,6 +48,8 @@ class EchoGraph:
     separator_id: TokenId
     eos_id: TokenId
     position_ids: bool = False
+    attention_mask: bool = False  # tells the rows' lengths instead of seqlens_k
+    dialect: str = "fused"
 
 
 def next_token(graph: EchoGraph, history: list[TokenId]) -> TokenId:
@@ -79,10 +82,12 @@ class EchoSession:
         if set(inputs) != set(self.inputs) or set(outputs) != set(self.outputs):
             wrong = (set(inputs) ^ set(self.inputs)) | (set(outputs) ^ set(self.outputs))
             raise BackendError(f"echo: bound tensors differ from the declared ones: {wrong}")
+        is_fused = self.graph.dialect == "fused"
         for layer in range(self.graph.num_layers):
             for past, present in zip(past_names(layer), present_names(layer), strict=True):
-                if inputs[past] is not outputs[present]:
-                    raise BackendError(f"echo: {past} and {present} must be the same buffer")
+                if (inputs[past] is outputs[present]) != is_fused:
+                    must = "must" if is_fused else "must not"
+                    raise BackendError(f"echo: {past} and {present} {must} be the same buffer")
         return EchoBinding(self, _arrays(inputs), _arrays(outputs))
 
     def close(self) -> None:
@@ -115,22 +120,24 @@ class EchoBinding:
         self._session = session
         self._inputs = inputs
         self._logits = outputs[LOGITS]  # [batch, k, vocab]; k is 1 in decode
-        self._past = [
-            inputs[name]  # [batch, kv_heads, capacity, head_dim]
-            for layer in range(session.graph.num_layers)
-            for name in past_names(layer)
-        ]
+        layers = range(session.graph.num_layers)
+        self._past = [inputs[name] for layer in layers for name in past_names(layer)]
+        # [batch, kv_heads, capacity, head_dim], the very arrays of the past in the fused dialect
+        self._present = [outputs[name] for layer in layers for name in present_names(layer)]
 
     def run(self) -> None:
         """Writes the new tokens to the rows and answers logits from all that they hold."""
         ids = self._inputs[INPUT_IDS]  # [batch, sequence]
         num_rows, num_new = ids.shape
         is_nan = self._session.start_run(num_new)
-        totals = self._inputs[SEQLENS_K] + 1  # [batch]
+        totals = self._totals(num_rows, num_new)  # [batch]
         self._check(ids, totals)
+        if self._session.graph.dialect == "standard":
+            for past, present in zip(self._past, self._present, strict=True):
+                present[:, :, :-num_new] = past
         for row in range(num_rows):
             total = int(totals[row])
-            for side in self._past:
+            for side in self._present:
                 side[row, :, total - num_new : total] = ids[row][None, :, None]
             wanted = [num_new - 1]
             if self._session.stroke is Stroke.PREFILL:
@@ -139,26 +146,44 @@ class EchoBinding:
                 end = total - num_new + index + 1
                 self._logits[row, number] = np.nan if is_nan else self._answer(row, end)
 
+    def _totals(self, num_rows: int, num_new: int) -> Array:
+        """Tokens in each row after this run, [batch]."""
+        if self._session.graph.dialect == "standard":
+            return np.full(num_rows, self._past[0].shape[2] + num_new)
+        if ATTENTION_MASK in self._inputs:
+            return np.asarray(self._inputs[ATTENTION_MASK].sum(axis=1))
+        return np.asarray(self._inputs[SEQLENS_K] + 1)
+
     def _check(self, ids: Array, totals: Array) -> None:
         num_rows, num_new = ids.shape
-        capacity = self._past[0].shape[2]
+        capacity = self._present[0].shape[2]
         if num_rows > 1 and num_new > 1 and totals.max() > num_new:
             raise EngineError("echo: a chunk that follows others must be alone in its run")
         if ids.min() < 0 or ids.max() >= self._session.graph.vocab_size:
             raise EngineError(f"echo: token ids from {ids.min()} to {ids.max()}")
         if totals.min() < num_new or totals.max() > capacity:
             raise EngineError(f"echo: rows of {totals.min()} to {totals.max()} in {capacity}")
-        if int(self._inputs[TOTAL_SEQUENCE_LENGTH]) != totals.max():
+        if self._session.graph.dialect == "standard" and (num_rows > 1 or totals[0] != capacity):
+            raise EngineError(f"echo: {num_rows} rows of {totals} tokens in {capacity} concatenate")
+        longest = self._inputs.get(TOTAL_SEQUENCE_LENGTH, totals.max())
+        if int(longest) != totals.max():
             raise EngineError("echo: total_sequence_length is not that of the longest row")
+        self._check_positions(num_new, totals)
+
+    def _check_positions(self, num_new: int, totals: Array) -> None:
         if POSITION_IDS in self._inputs:
             expected = (totals - num_new)[:, None] + np.arange(num_new)
             if not np.array_equal(self._inputs[POSITION_IDS], expected):
                 raise EngineError("echo: position_ids do not follow what the rows hold")
+        if ATTENTION_MASK in self._inputs:
+            is_held = np.arange(totals.max()) < totals[:, None]
+            if not np.array_equal(self._inputs[ATTENTION_MASK], is_held):
+                raise EngineError("echo: attention_mask is not ones, then zeros")
 
     def _answer(self, row: int, end: int) -> npt.NDArray[np.float32]:
         """Logits [vocab] for the first `end` tokens of a row."""
-        first = self._past[0][row, 0, :end, 0]  # [end]
-        if any(not np.array_equal(side[row, -1, :end, -1], first) for side in self._past[1:]):
+        first = self._present[0][row, 0, :end, 0]  # [end]
+        if any(not np.array_equal(side[row, -1, :end, -1], first) for side in self._present[1:]):
             raise EngineError(f"echo: the layers of row {row} disagree about its tokens")
         graph = self._session.graph
         history = first.astype(np.int64)  # [end]
@@ -175,10 +200,12 @@ def _arrays(buffers: Mapping[str, Buffer]) -> dict[str, Array]:
 def _inputs(graph: EchoGraph, stroke: Stroke) -> dict[str, TensorSpec]:
     sequence = 1 if stroke is Stroke.DECODE else "sequence"
     shapes: dict[str, tuple[tuple[int | str, ...], str]] = {
-        INPUT_IDS: (("batch", sequence), "int64"),
-        SEQLENS_K: (("batch",), "int32"),
-        TOTAL_SEQUENCE_LENGTH: ((), "int32"),
+        INPUT_IDS: (("batch", sequence), "int64")
     }
+    if graph.attention_mask:
+        shapes[ATTENTION_MASK] = (("batch", "total"), "int64")
+    elif graph.dialect == "fused":
+        shapes |= {SEQLENS_K: (("batch",), "int32"), TOTAL_SEQUENCE_LENGTH: ((), "int32")}
     if graph.position_ids:
         shapes[POSITION_IDS] = (("batch", sequence), "int64")
     if stroke is Stroke.PREFILL:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from twostroke.bundle import open_bundle
 from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
+from twostroke.engine.build import Dialects
 from twostroke.testing.bundles import byte_tokenizer
 from twostroke.testing.echo import EchoBackend, parse_options, probe
 from twostroke.types import FinishedEvent, Request, SamplingParams, TokenEvent, TokenId
@@ -30,8 +31,9 @@ class Answer:
 class EchoEngine:
     """An engine and the echo backends under it; a context manager that stops it.
 
-    With `decode_options` the two strokes run on two backends, else on one. The engine is not
-    started: call `engine.start()`, or `engine.run_step()` to decide when a step happens.
+    With `decode_options` the two strokes run on two backends, else on one; `dialects` is what
+    `build_engine` takes. The engine is not started: call `engine.start()`, or `engine.run_step()`
+    to decide when a step happens.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class EchoEngine:
         limits: EngineLimits | None = None,
         *,
         decode_options: dict[str, Any] | None = None,
+        dialects: Dialects | None = None,
         **options: Any,
     ) -> None:
         device = probe().devices[0]
@@ -48,7 +51,11 @@ class EchoEngine:
         if decode_options is not None:
             self.decode_backend = EchoBackend(device, parse_options(decode_options))
         self.engine: Engine = build_engine(
-            open_bundle(bundle), self.prefill_backend, self.decode_backend, limits or EngineLimits()
+            open_bundle(bundle),
+            self.prefill_backend,
+            self.decode_backend,
+            limits or EngineLimits(),
+            dialects=dialects,
         )
 
     def answer(self, request_id: str, text: str, sampling: SamplingParams) -> Answer:

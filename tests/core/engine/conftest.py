@@ -9,10 +9,29 @@ from pathlib import Path
 import pytest
 
 from twostroke.engine import EngineLimits
+from twostroke.testing import make_echo_bundle
 from twostroke.testing.engines import EchoEngine
-from twostroke.types import Event, FinishedEvent, TokenEvent
+from twostroke.types import Event, FinishedEvent, Stroke, TokenEvent
 
 MakeEngine = Callable[..., EchoEngine]
+
+# How the strokes may be placed: options of an EchoEngine, by what they mean.
+STANDARD = {Stroke.PREFILL: "standard", Stroke.DECODE: "standard"}
+PLACEMENTS: dict[str, dict[str, object]] = {
+    "one backend": {},
+    "no row views": {"row_views": False},
+    "two backends": {"decode_options": {}},
+    "two backends, no row views in decode": {"decode_options": {"row_views": False}},
+    "concatenating": {"dialects": STANDARD},
+    "concatenating, no views": {"dialects": STANDARD, "row_views": False},
+    "concatenating, two backends": {"dialects": STANDARD, "decode_options": {}},
+    "concatenating prefill": {"dialects": {Stroke.PREFILL: "standard"}},
+    "concatenating prefill, two backends": {
+        "dialects": {Stroke.PREFILL: "standard"},
+        "decode_options": {},
+    },
+    "concatenating decode": {"dialects": {Stroke.DECODE: "standard"}, "row_views": False},
+}
 
 
 class Recorder:
@@ -40,18 +59,25 @@ class Recorder:
         return end.reason.value
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
+def both_dialects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An echo bundle with graphs of both dialects; shared, so not to be changed."""
+    folder = tmp_path_factory.mktemp("bundles") / "both"
+    return make_echo_bundle(folder, position_ids=True, dialects=("fused", "standard"))
+
+
+@pytest.fixture(scope="session")
 def recorder() -> Callable[[], Recorder]:
     return Recorder
 
 
 @pytest.fixture
-def make_engine(echo_bundle: Path) -> Iterator[MakeEngine]:
+def make_engine(both_dialects: Path) -> Iterator[MakeEngine]:
     """Builds engines that are stopped when the test ends; `started=False` leaves steps to it."""
     with ExitStack() as stack:
 
         def make(
-            bundle: Path = echo_bundle,
+            bundle: Path = both_dialects,
             *,
             started: bool = True,
             limits: EngineLimits | None = None,

@@ -25,8 +25,8 @@ def changed_graph(bundle, tmp_path, name: str, **facts):
     class Changed:
         manifest = opened.manifest
 
-        def graph(self, stroke):
-            path = opened.graph(stroke)
+        def graph(self, stroke, dialect=None):
+            path = opened.graph(stroke, dialect)
             return graph if path.name == name else path
 
     return Changed()

@@ -11,6 +11,8 @@ from twostroke.engine import EngineLimits
 from twostroke.testing.engines import echo_request
 from twostroke.types import SamplingParams
 
+from .conftest import PLACEMENTS
+
 LETTERS = "abcdefghijklmnop qrstuvwxyz"
 
 
@@ -48,11 +50,7 @@ def serve(echo, made, recorder, *, together: bool):
     return [(sink.token_ids, sink.reason) for sink in sinks]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"row_views": False}, {"decode_options": {}}, {"decode_options": {"row_views": False}}],
-    ids=["one backend", "no row views", "two backends", "two backends, no row views in decode"],
-)
+@pytest.mark.parametrize("options", PLACEMENTS.values(), ids=PLACEMENTS)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_together_as_alone(make_engine, recorder, options, seed):
     made = requests(seed, 20)

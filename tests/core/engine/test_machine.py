@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,21 +23,30 @@ from twostroke.engine import EngineLimits
 from twostroke.errors import UnavailableError
 from twostroke.testing.bundles import SEPARATOR_ID
 from twostroke.testing.engines import EchoEngine
-from twostroke.types import FailedEvent, FinishReason, Request, SamplingParams, TokenEvent
+from twostroke.types import (
+    FailedEvent,
+    FinishReason,
+    Request,
+    SamplingParams,
+    Stroke,
+    TokenEvent,
+)
 
 
 class EngineLife(RuleBasedStateMachine):
     """Submits, steps, aborts and breaks runs in any order, on three rows."""
 
     echo_folder: Path
+    options: ClassVar[dict] = {}
+    kv_budget_bytes: int
     alive = Bundle("alive")
 
     def __init__(self) -> None:
         super().__init__()
         limits = EngineLimits(
-            max_rows=3, max_queue=3, prefill_chunk_tokens=5, kv_budget_bytes=130 * 32
+            max_rows=3, max_queue=3, prefill_chunk_tokens=5, kv_budget_bytes=self.kv_budget_bytes
         )
-        self.echo = EchoEngine(self.echo_folder, limits)
+        self.echo = EchoEngine(self.echo_folder, limits, **self.options)
         self.engine = self.echo.engine
         self.requests: dict[str, Request] = {}
         self.events: dict[str, list[object]] = {}
@@ -132,16 +142,32 @@ class EngineLife(RuleBasedStateMachine):
             assert request.request_id in self.to_abort
 
 
-@pytest.mark.parametrize("position_ids", [False, True])
-def test_every_life_ends_well(tmp_path, position_ids):
+ROW_BYTES = 72 * 32  # of a context of 64
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "kv_budget_bytes"),
+    [
+        ({}, {}, 130 * 32),
+        ({"position_ids": True, "attention_mask": True}, {}, 130 * 32),
+        ({"dialects": ("standard",)}, {}, 130 * 32 + ROW_BYTES),
+        (
+            {"dialects": ("standard", "fused")},
+            {"dialects": {Stroke.DECODE: "fused"}},
+            2 * 130 * 32 + ROW_BYTES,
+        ),
+    ],
+    ids=["in place", "in place, masked", "concatenating", "concatenating prefill"],
+)
+def test_every_life_ends_well(tmp_path, facts, options, kv_budget_bytes):
     from twostroke.testing import make_echo_bundle
 
-    bundle = make_echo_bundle(tmp_path / "echo", context_tokens=64, position_ids=position_ids)
-    life = type("Life", (EngineLife,), {"echo_folder": bundle})
+    bundle = make_echo_bundle(tmp_path / "echo", context_tokens=64, **facts)
+    facts = {"echo_folder": bundle, "options": options, "kv_budget_bytes": kv_budget_bytes}
     run_state_machine_as_test(
-        life,
+        type("Life", (EngineLife,), facts),
         settings=settings(
-            max_examples=40,
+            max_examples=20,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

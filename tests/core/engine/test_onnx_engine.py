@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from twostroke.bundle import open_bundle
 from twostroke.engine import EngineLimits, build_engine
-from twostroke.types import Request, SamplingParams
+from twostroke.types import Request, SamplingParams, Stroke
 
 cpu = pytest.importorskip("twostroke_backends.cpu", reason="the CPU backend is not installed")
 onnx_bundles = pytest.importorskip("twostroke.testing.onnx_bundles")
@@ -18,10 +19,11 @@ CONTEXT_TOKENS = 256
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    return onnx_bundles.make_onnx_bundle(tmp_path_factory.mktemp("tiny") / "bundle")
+    model = onnx_bundles.TinyModel(dialects=("fused", "standard"))
+    return onnx_bundles.make_onnx_bundle(tmp_path_factory.mktemp("tiny") / "bundle", model)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def backends():
     def open_one():
         (device,) = cpu.probe().devices
@@ -54,34 +56,81 @@ def serve(engine, requests, recorder):
     return [sink.token_ids for sink in sinks]
 
 
-@pytest.mark.parametrize("num_backends", [1, 2])
-def test_eight_at_once_get_what_each_gets_alone(tiny, backends, recorder, num_backends):
-    limits = EngineLimits(max_rows=8, prefill_chunk_tokens=16, kv_budget_bytes=2**24)
-    prefill = backends()
-    decode = prefill if num_backends == 1 else backends()
-    engine = build_engine(open_bundle(tiny), prefill, decode, limits)
+PLACEMENTS = {
+    "in place": (1, "fused", "fused"),
+    "in place, two backends": (2, "fused", "fused"),
+    "concatenating": (1, "standard", "standard"),
+    "concatenating, two backends": (2, "standard", "standard"),
+    "concatenating prefill": (1, "standard", "fused"),
+    "concatenating prefill, two backends": (2, "standard", "fused"),
+    "concatenating decode": (1, "fused", "standard"),
+}
+
+
+@pytest.fixture
+def open_engine(tiny, backends):
+    opened = []
+
+    def open_one(num_backends, *dialects, **limits):
+        prefill = backends()
+        decode = prefill if num_backends == 1 else backends()
+        engine = build_engine(
+            open_bundle(tiny),
+            prefill,
+            decode,
+            EngineLimits(kv_budget_bytes=2**25, **limits),
+            dialects=dict(zip(Stroke, dialects, strict=True)),
+        )
+        opened.append(engine)
+        return engine
+
+    yield open_one
+    for engine in opened:
+        engine.stop()
+
+
+@pytest.fixture(scope="module")
+def expected(tiny, backends, recorder):
+    """What each request gets alone, in a cache that is written in place."""
+    backend = backends()
+    limits = EngineLimits(kv_budget_bytes=2**24)
+    engine = build_engine(open_bundle(tiny), backend, backend, limits)
     requests = make_requests(engine.vocab_size)
     alone = [serve(engine, [request], recorder)[0] for request in requests]
-    assert serve(engine, requests, recorder) == alone
-    assert len({tuple(ids) for ids in alone}) == len(alone)
     engine.stop()
+    assert len({tuple(ids) for ids in alone}) == len(alone)
+    return alone
 
 
-def test_chunks_of_any_size_give_the_same_answers(tiny, backends, recorder):
-    answers = []
+@pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
+def test_eight_at_once_get_what_each_gets_alone(open_engine, expected, recorder, placement):
+    engine = open_engine(*placement, max_rows=8, prefill_chunk_tokens=16)
+    requests = make_requests(engine.vocab_size)
+    assert serve(engine, requests, recorder) == expected
+    assert [serve(engine, [request], recorder)[0] for request in requests] == expected
+
+
+@pytest.mark.parametrize("dialect", ["fused", "standard"])
+def test_chunks_of_any_size_give_the_same_answers(open_engine, expected, recorder, dialect):
     for chunk in (3, 64, 256):
-        limits = EngineLimits(prefill_chunk_tokens=chunk, kv_budget_bytes=2**24)
-        backend = backends()
-        engine = build_engine(open_bundle(tiny), backend, backend, limits)
-        answers.append(serve(engine, make_requests(engine.vocab_size), recorder))
-        engine.stop()
-    assert answers[0] == answers[1] == answers[2]
+        engine = open_engine(1, dialect, dialect, prefill_chunk_tokens=chunk)
+        assert serve(engine, make_requests(engine.vocab_size), recorder) == expected
 
 
-def test_a_row_is_filled_to_the_last_token_of_the_context(tiny, backends, recorder):
-    backend = backends()
-    limits = EngineLimits(max_rows=2, kv_budget_bytes=2**24)
-    engine = build_engine(open_bundle(tiny), backend, backend, limits)
+@pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
+def test_score_is_what_decode_says_step_by_step(open_engine, placement):
+    runner = open_engine(*placement, max_rows=2)._runner
+    ids = make_requests(runner.vocab_size)[4].prompt_ids
+    steps = [runner.prefill(0, 0, ids[:1], is_last=True).copy()]
+    steps += [runner.decode(0, [token], [n]).copy() for n, token in enumerate(ids[1:], 1)]
+    first = runner.score(1, 0, ids[:15]).copy()
+    scores = np.concatenate([first, runner.score(1, 15, ids[15:])])
+    assert np.abs(scores - np.concatenate(steps)).max() < 1e-4 * np.abs(scores).max()
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
+def test_a_row_is_filled_to_the_last_token_of_the_context(open_engine, recorder, placement):
+    engine = open_engine(*placement, max_rows=2)
     sampling = SamplingParams(temperature=0.0, ignore_eos=True)
     requests = [
         Request(f"r{length}", tuple(5 + i % 200 for i in range(length)), sampling)
@@ -89,4 +138,3 @@ def test_a_row_is_filled_to_the_last_token_of_the_context(tiny, backends, record
     ]
     answers = serve(engine, requests, recorder)
     assert [len(ids) for ids in answers] == [1, 9]
-    engine.stop()

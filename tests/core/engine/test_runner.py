@@ -5,19 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from twostroke.bundle import open_bundle
+from twostroke.engine.build import open_runner
 from twostroke.errors import EngineError
+from twostroke.testing.echo import EchoBackend, parse_options, probe
+from twostroke.types import Stroke
+
+from .conftest import PLACEMENTS, STANDARD
 
 CHUNK = (10, 11, 12)
 
 
-@pytest.fixture(params=["one backend", "no row views", "two backends"])
+@pytest.fixture(params=PLACEMENTS.values(), ids=PLACEMENTS)
 def runner(request, make_engine):
-    options = {
-        "one backend": {},
-        "no row views": {"row_views": False},
-        "two backends": {"decode_options": {}},
-    }[request.param]
-    return make_engine(started=False, **options).engine._runner
+    return make_engine(started=False, **request.param).engine._runner
 
 
 def prefill(runner, row, *chunks):
@@ -87,3 +88,57 @@ def test_a_closed_runner_refuses(make_engine):
     runner.close()
     with pytest.raises(EngineError):
         prefill(runner, 0, CHUNK)
+
+
+def test_score_answers_what_follows_each_token(runner):
+    ids = (10, 11, 12, 3, 10)
+    scores = runner.score(0, 0, ids).copy()
+    assert scores.shape == (5, runner.vocab_size)
+    for length in range(1, 6):
+        assert np.array_equal(scores[length - 1 : length], prefill(runner, 1, ids[:length]))
+    assert np.array_equal(runner.decode(0, [11], [5]), prefill(runner, 2, (*ids, 11)))
+
+
+def test_score_goes_on_with_what_decode_wrote(runner):
+    prefill(runner, 0, (10, 11))
+    runner.decode(0, [12], [2])
+    scores = runner.score(0, 3, (3, 10)).copy()
+    assert np.array_equal(scores[1:], prefill(runner, 1, (10, 11, 12, 3, 10)))
+    again = runner.score(0, 1, (21,))  # cuts the row
+    assert np.array_equal(again, prefill(runner, 1, (10, 21)))
+
+
+def test_a_run_that_fails_leaves_a_growing_row_as_it_was(make_engine):
+    options = {"dialects": STANDARD, "fail_decode_runs": [0], "fail_prefill_runs": [1]}
+    runner = make_engine(started=False, **options).engine._runner
+    runner.prefill(0, 0, (10, 11), is_last=False)
+    with pytest.raises(EngineError, match="prefill run 1 fails"):
+        runner.prefill(0, 2, (12, 13), is_last=True)
+    expected = prefill(runner, 1, (10, 11, 12))
+    assert np.array_equal(runner.prefill(0, 2, (12,), is_last=True), expected)
+    with pytest.raises(EngineError, match="decode run 0 fails"):
+        runner.decode(0, [13], [3])
+    logits = runner.decode(0, [13], [3]).copy()
+    assert np.array_equal(logits, prefill(runner, 1, (10, 11, 12, 13)))
+
+
+def test_one_file_for_both_strokes_is_one_session(both_dialects):
+    opened = open_bundle(both_dialects)
+    backend = EchoBackend(probe().devices[0], parse_options({}))
+
+    class OneGraph:
+        manifest = opened.manifest
+
+        def graph(self, stroke, dialect=None):
+            return opened.graph(Stroke.PREFILL, "standard")
+
+    dialects = dict.fromkeys(Stroke, "standard")
+    runner = open_runner(
+        OneGraph(), backend, backend, num_rows=2, context_tokens=64, dialects=dialects
+    )
+    assert backend.num_open_sessions == 1
+    expected = prefill(runner, 0, (10, 11, 12))
+    prefill(runner, 1, (10, 11))
+    assert np.array_equal(runner.decode(1, [12], [2]), expected)
+    runner.close()
+    assert backend.num_open_sessions == 0

@@ -14,11 +14,15 @@ from twostroke.errors import BackendError
 from twostroke.testing import echo, make_echo_bundle
 from twostroke.testing.conformance import CONTEXT_TOKENS, NUM_ROWS, BackendConformance
 from twostroke.testing.echo_session import EchoBinding, EchoSession
+from twostroke.types import Stroke
+
+DIALECTS = {name: dict.fromkeys(Stroke, name) for name in ("fused", "standard")}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make_echo_bundle(tmp_path_factory.mktemp("kit") / "echo", position_ids=True)
+    folder = tmp_path_factory.mktemp("kit") / "echo"
+    return make_echo_bundle(folder, position_ids=True, dialects=("fused", "standard"))
 
 
 class TestEcho(BackendConformance):
@@ -34,6 +38,16 @@ class TestEcho(BackendConformance):
 
 
 class TestEchoWithoutRowViews(TestEcho):
+    options = {"row_views": False}  # noqa: RUF012 - nobody changes it
+
+
+class TestEchoConcatenating(TestEcho):
+    @pytest.fixture
+    def spec(self):
+        return dataclasses.replace(echo.twostroke_backends()[0], dialect=DIALECTS["standard"])
+
+
+class TestEchoConcatenatingWithoutViews(TestEchoConcatenating):
     options = {"row_views": False}  # noqa: RUF012 - nobody changes it
 
 
@@ -84,6 +98,31 @@ class GreedyIdleSession(LeakySession):
         return GreedyIdle(self, *values)
 
 
+class CopiedShapes(echo.EchoViews):
+    def reshaped(self, shape):
+        return CopiedShapes(np.zeros(shape, self.dtype), has_row_views=True)
+
+
+class SharedShapes(echo.EchoBackend):
+    def allocate(self, shape, dtype, *, on_host=False):
+        return CopiedShapes(np.zeros(shape, dtype), has_row_views=True)
+
+
+class Forgetful(EchoBinding):
+    """A present keeps nothing of its past but the length."""
+
+    def run(self):
+        past, self._past = self._past, [np.zeros_like(side) for side in self._past]
+        super().run()
+        self._past = past
+
+
+class ForgetfulSession(LeakySession):
+    def bind(self, inputs, outputs):
+        values = [{name: b.values for name, b in side.items()} for side in (inputs, outputs)]
+        return Forgetful(self, *values)
+
+
 class NeverClosed(EchoSession):
     def close(self):
         """Forgets nothing."""
@@ -112,15 +151,24 @@ def broken(kind, options=None):
             "test_an_idle_row_in_a_batch_keeps_its_tokens",
             "a row that idled",
         ),
+        (SharedShapes, "test_views_in_other_shapes_share_memory", "wrote elsewhere"),
+        (with_session(ForgetfulSession), "test_sequences_taking_turns_equal_each_alone", "row 0"),
     ],
 )
 def test_a_broken_backend_is_caught(folder, backend, test, fault):
     kit, opened = BackendConformance(), broken(backend)
     arguments = {"backend": opened}
     if "views" not in test:
-        arguments["runner"] = open_runner(
-            open_bundle(folder), opened, opened, num_rows=NUM_ROWS, context_tokens=CONTEXT_TOKENS
-        )
+        arguments = {
+            "runner": open_runner(
+                open_bundle(folder),
+                opened,
+                opened,
+                num_rows=NUM_ROWS,
+                context_tokens=CONTEXT_TOKENS,
+                dialects=DIALECTS["standard" if "taking_turns" in test else "fused"],
+            )
+        }
     with pytest.raises(AssertionError, match=fault):
         getattr(kit, test)(**arguments)
 
@@ -134,8 +182,11 @@ def test_dirty_memory_is_caught():
 
 def test_a_session_that_never_closes_is_caught(folder):
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        backend = broken(with_session(NeverClosed))
         BackendConformance().test_a_closed_session_refuses_and_another_opens(
-            broken(with_session(NeverClosed)), open_bundle(folder)
+            lambda: open_runner(
+                open_bundle(folder), backend, backend, num_rows=1, context_tokens=CONTEXT_TOKENS
+            )
         )
 
 

@@ -50,6 +50,11 @@ class HostBuffer:
             )
         return HostBuffer(self.array[start : start + count])
 
+    def reshaped(self, shape: tuple[int, ...]) -> HostBuffer:
+        """The first elements in another shape, over the same memory."""
+        check_fits(self, shape)
+        return HostBuffer(self.array.reshape(-1)[: math.prod(shape)].reshape(shape))
+
     def write(self, values: Array) -> None:
         """Copies `values` (same shape and dtype) into the memory."""
         array = self.array
@@ -87,6 +92,16 @@ def check_like(buffer: Any, values: Array) -> None:
             f"a buffer of {buffer.dtype}{list(buffer.shape)} cannot take "
             f"{values.dtype.name}{list(values.shape)}"
         )
+
+
+def check_fits(buffer: Any, shape: tuple[int, ...]) -> None:
+    """Refuses a view that needs more elements than a buffer has.
+
+    Raises:
+        BackendError: both shapes are named.
+    """
+    if math.prod(shape) > math.prod(buffer.shape):
+        raise BackendError(f"a buffer of {list(buffer.shape)} cannot be seen as {list(shape)}")
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from twostroke.backends.ort.buffers import check_like, numpy_dtype
+from twostroke.backends.ort.buffers import check_fits, check_like, numpy_dtype
 from twostroke.backends.ort.library import first_line, onnxruntime
 from twostroke.backends.protocol import Array
 from twostroke.errors import BackendError, OutOfMemoryError
@@ -90,6 +90,11 @@ class DeviceBuffer:
         row_bytes = math.prod(self._shape[1:]) * numpy_dtype(self._dtype).itemsize
         shape = (count, *self._shape[1:])
         return DeviceBuffer(self._block, self._address + start * row_bytes, shape, self._dtype)
+
+    def reshaped(self, shape: tuple[int, ...]) -> DeviceBuffer:
+        """The first elements in another shape, over the same memory."""
+        check_fits(self, shape)
+        return DeviceBuffer(self._block, self._address, shape, self._dtype)
 
     def write(self, values: Array) -> None:
         """Copies `values` (same shape and dtype) to the device and waits."""

@@ -1,0 +1,63 @@
+"""Where graphs write their logits, and what of them is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from twostroke.backends.protocol import Buffer
+from twostroke.bundle.contract import LOGITS
+from twostroke.engine.open_graph import LogitRows, OpenGraph
+
+Logits = npt.NDArray[np.float32]
+
+
+class LogitBuffers:
+    """Host memory for the logits of a graph, [batch, positions, vocab].
+
+    One of each batch size is kept for single positions. Of the others, which hold a whole chunk,
+    only the last one used is kept: a chunk of 256 positions takes 150 MB with a large vocabulary.
+    """
+
+    def __init__(self, graph: OpenGraph, vocab_size: int) -> None:
+        self._graph = graph
+        self._vocab_size = vocab_size
+        self._single: dict[int, Buffer] = {}
+        self._several: Buffer | None = None
+
+    def of(self, count: int, num_new: int, num_wanted: int) -> Buffer:
+        """The buffer for a run of `count` rows with `num_new` tokens each."""
+        by_kind = {LogitRows.ALL: num_new, LogitRows.CHOSEN: num_wanted}
+        num_positions = by_kind.get(self._graph.logit_rows, 1)
+        shape = (count, num_positions, self._vocab_size)
+        if num_positions == 1:
+            if count not in self._single:
+                self._single[count] = self._allocate(shape)
+            return self._single[count]
+        if self._several is None or self._several.shape != shape:
+            self._several = None  # freed before the next is asked for
+            self._several = self._allocate(shape)
+        return self._several
+
+    def answer(self, buffer: Buffer, wanted: Sequence[int]) -> Logits:
+        """The logits of the wanted positions, [batch, len(wanted), vocab] float32.
+
+        May be a view that the next run overwrites.
+        """
+        logits = buffer.read()  # [batch, positions, vocab]
+        if self._graph.logit_rows is LogitRows.ALL:
+            first, last = wanted[0], wanted[-1]
+            assert last - first == len(wanted) - 1  # neighbours: a view is enough
+            logits = logits[:, first : last + 1]
+        return logits.astype(np.float32, copy=False)
+
+    def clear(self) -> None:
+        """Frees the memory."""
+        self._single.clear()
+        self._several = None
+
+    def _allocate(self, shape: tuple[int, ...]) -> Buffer:
+        dtype = self._graph.session.outputs[LOGITS].dtype
+        return self._graph.backend.allocate(shape, dtype, on_host=True)

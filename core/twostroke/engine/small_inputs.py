@@ -1,0 +1,90 @@
+"""The inputs of a graph that change with each run, and the host memory they are fed from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from twostroke.backends.protocol import Array, Buffer, TensorSpec
+from twostroke.bundle.contract import (
+    ATTENTION_MASK,
+    INPUT_IDS,
+    LOGIT_INDEX,
+    POSITION_IDS,
+    SEQLENS_K,
+    TOTAL_SEQUENCE_LENGTH,
+    USE_CACHE_BRANCH,
+)
+from twostroke.engine.open_graph import OpenGraph
+from twostroke.types import TokenId
+
+
+class SmallInputs:
+    """Buffers for `count` rows of `num_new` tokens, and how they are filled.
+
+    `num_wanted` positions of each row are asked for, `total` is the longest row after the run
+    (only a mask's shape depends on it). The values are gathered in host arrays that are kept,
+    because a step of a small model is over in a few milliseconds.
+    """
+
+    def __init__(
+        self, graph: OpenGraph, count: int, num_new: int, num_wanted: int, total: int
+    ) -> None:
+        self.buffers: Mapping[str, Buffer] = {
+            name: graph.backend.allocate(
+                _shape(spec, count, num_new, num_wanted, total), spec.dtype, on_host=True
+            )
+            for name, spec in graph.small_inputs.items()
+        }
+        self._values: dict[str, Array] = {
+            name: np.zeros(buffer.shape, np.dtype(buffer.dtype))
+            for name, buffer in self.buffers.items()
+        }
+        self._feeds = [(buffer, self._values[name]) for name, buffer in self.buffers.items()]
+        self._num_new = num_new
+
+    def write(
+        self,
+        token_ids: Sequence[Sequence[TokenId]],
+        past_lengths: Sequence[int],
+        wanted: Sequence[int],
+    ) -> None:
+        """Feeds what the graph declares.
+
+        `token_ids` is [batch, sequence], `past_lengths` the tokens already in each row, `wanted`
+        the positions within the chunk whose logits are asked for. Mutates the buffers.
+        """
+        values, num_new = self._values, self._num_new
+        values[INPUT_IDS][...] = token_ids  # [batch, sequence]
+        if SEQLENS_K in values:  # [batch]
+            values[SEQLENS_K][...] = past_lengths
+            values[SEQLENS_K] += num_new - 1
+        if TOTAL_SEQUENCE_LENGTH in values:  # []
+            values[TOTAL_SEQUENCE_LENGTH][...] = max(past_lengths) + num_new
+        if POSITION_IDS in values:  # [batch, sequence]
+            values[POSITION_IDS][...] = np.add.outer(past_lengths, np.arange(num_new))
+        if LOGIT_INDEX in values:  # [batch, k] or [batch]
+            values[LOGIT_INDEX][...] = wanted
+        if ATTENTION_MASK in values:  # [batch, total]: ones, then zeros behind shorter rows
+            mask = values[ATTENTION_MASK]
+            lengths = np.asarray(past_lengths)[:, None] + num_new  # [batch, 1]
+            mask[...] = np.arange(mask.shape[1]) < lengths
+        if USE_CACHE_BRANCH in values:  # [1]
+            values[USE_CACHE_BRANCH][...] = past_lengths[0] > 0
+        for buffer, value in self._feeds:
+            buffer.write(value)
+
+
+def _shape(
+    spec: TensorSpec, count: int, num_new: int, num_wanted: int, total: int
+) -> tuple[int, ...]:
+    if spec.name in (INPUT_IDS, POSITION_IDS):
+        return (count, num_new)
+    if spec.name == ATTENTION_MASK:
+        return (count, total)
+    if spec.name == LOGIT_INDEX and len(spec.shape) == 2:
+        return (count, num_wanted)
+    if spec.name in (TOTAL_SEQUENCE_LENGTH, USE_CACHE_BRANCH):
+        return (1,) * len(spec.shape)
+    return (count,)
