@@ -133,9 +133,7 @@ class ModelConfig(_Section):
         description="a bundle, a Hugging Face folder, a hub id, a .gguf file, or package:NAME/PATH "
         "inside an installed Python package; exported on first use",
     )
-    precision: Precision = Field(
-        "int8", description="what an export makes; a bundle keeps its own"
-    )
+    precision: Precision = Field("int8", description="what an export makes; a bundle keeps its own")
     context_tokens: int | None = Field(None, ge=1, description="null: the model's own limit")
     backend: str = Field("auto", description="cpu, cuda, directml, a plugin's name, or auto")
     device: int = Field(0, ge=0, description="index of the device within the backend")

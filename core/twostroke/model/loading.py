@@ -10,8 +10,8 @@ from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig, SchedulerConfig
-from twostroke.model.precisions import check_precisions, export_options
 from twostroke.model.opening import OpenEngine, open_engine
+from twostroke.model.precisions import check_precisions, export_options
 from twostroke.source import open_resolved, resolve_source
 from twostroke.text import ChatTemplate, Tokenizer
 

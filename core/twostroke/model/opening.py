@@ -13,7 +13,6 @@ from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.build import build_engine
 from twostroke.engine.engine import Engine
 from twostroke.engine.limits import EngineLimits
-from twostroke.errors import ConfigError
 from twostroke.types import Stroke
 
 
