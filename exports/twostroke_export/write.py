@@ -40,8 +40,8 @@ def write_bundle(
     _tell_of_memory(prepared, recipe)
     ids = calibration_ids(prepared.loaded, prepared.context_tokens)
     if "int8" in recipe.precisions:
-        graphs = [prepared.graph(stroke) for stroke in Stroke]  # both read the same parameters
-        balance(prepared.loaded.model, graphs[0].graph, ids)
+        # What is traced later reads the same parameters.
+        balance(prepared.loaded.model, prepared.graph(Stroke.PREFILL).graph, ids)
     scales = None
     if recipe.has_int8_kv:  # behind `balance`, which rescales values
         scales = kv_scales(prepared.loaded.model, prepared.observed, ids)
