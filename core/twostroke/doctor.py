@@ -16,6 +16,7 @@ from twostroke.backends.protocol import BackendSpec, Device, ProbeResult
 from twostroke.errors import InstallError
 from twostroke.install import RuntimeDistribution, check_install, installed_runtimes
 from twostroke.source import cache_root
+from twostroke.types import Stroke
 
 _SHOWN_PACKAGES = ("numpy", "tokenizers", "aiohttp", "pluggy", "pydantic")
 _EXPORT_PACKAGES = ("torch", "transformers", "optimum", "onnx", "onnxscript")
@@ -106,6 +107,7 @@ def _backend_lines(spec: BackendSpec, found: ProbeResult) -> list[str]:
         return [f"{spec.name}: not here: {found.reason or 'its probe gave no reason'}"]
     return [
         f"{spec.name}: {spec.summary}",
+        f"  graphs: {', '.join(f'{stroke} {spec.dialect[stroke]}' for stroke in Stroke)}",
         *(f"  device {device.index}: {_device_words(device)}" for device in found.devices),
     ]
 

@@ -34,6 +34,7 @@ from twostroke.bundle import (
 from twostroke.bundle.open import read_manifest
 from twostroke.bundle.quality import quality_note
 from twostroke.errors import BundleError, ExportError, InstallError
+from twostroke.exporting import run_export
 from twostroke.file_lock import file_lock
 
 log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ def resolve_source(
     *,
     precision: str,
     context_tokens: int | None,
+    dialects: tuple[str, ...] = ("fused",),
     plugins: Plugins,
     progress: Report | None = None,
     options: Mapping[str, Any] | None = None,
@@ -63,6 +65,7 @@ def resolve_source(
             .gguf file or `package:NAME/PATH`; a relative path is one from the working directory.
         precision: what an export makes; a bundle keeps its own.
         context_tokens: the context of an export; None is the model's own.
+        dialects: the graphs that an export makes.
         plugins: where an exporter is found.
         progress: told how far an export is.
         options: further fields of the `ExportOptions` of an export.
@@ -83,6 +86,7 @@ def resolve_source(
         "source": _identity(located),
         "precision": precision,
         "context_tokens": context_tokens,
+        "dialects": dialects,
         "twostroke": importlib.metadata.version("twostroke"),
         "revision": _EXPORT_REVISION,
         **(options or {}),
@@ -90,11 +94,13 @@ def resolve_source(
     out = cache_root() / "bundles" / f"{_stem(located)}-{_key(identity)}"
     if is_bundle(out):
         return out
-    wish = ExportOptions(str(located), out, precision, context_tokens, **(options or {}))
+    wish = ExportOptions(
+        str(located), out, precision, context_tokens, dialects=dialects, **(options or {})
+    )
     exporter = _exporter(plugins, source, wish)
     if progress is None:  # a program that shows no progress must not look as if it hung
         log.warning("exporting %s once, which may take minutes; it is kept in %s", source, out)
-    return _export_once(exporter, wish, progress or _ignore)
+    return _export_once(exporter, plugins, wish, progress or _ignore)
 
 
 def locate(source: str) -> Path | str:
@@ -201,7 +207,9 @@ def _exporter(plugins: Plugins, source: str, wish: ExportOptions) -> ExporterSpe
     )
 
 
-def _export_once(spec: ExporterSpec, options: ExportOptions, progress: Report) -> Path:
+def _export_once(
+    spec: ExporterSpec, plugins: Plugins, options: ExportOptions, progress: Report
+) -> Path:
     """Exports unless another process does, or did while this one waited."""
     out = options.out
     lock = file_lock(
@@ -220,7 +228,10 @@ def _export_once(spec: ExporterSpec, options: ExportOptions, progress: Report) -
         if is_bundle(out):
             return out
         sweep(out)
-        made = spec.export(options, progress)
+        try:
+            made = run_export(spec, plugins, options, progress)
+        finally:
+            sweep(out)  # a child that had to be killed could not
         note = quality_note(read_manifest(made))
         if note is not None:
             log.warning("%s: %s", out.name, note)

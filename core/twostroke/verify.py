@@ -12,7 +12,7 @@ from pathlib import Path
 from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import Bundle
-from twostroke.bundle.manifest import SelfCheck
+from twostroke.bundle.manifest import Dialect, SelfCheck
 from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
 from twostroke.errors import BundleError
 from twostroke.source import open_resolved
@@ -36,25 +36,35 @@ def verify_bundle(path: Path) -> list[str]:
     manifest = bundle.manifest
     known_by = "each with its SHA-256" if bundle.origin is None else "by size alone"
     lines = [f"files: {len(manifest.files)} with {bundle.num_bytes:,} bytes, {known_by}"]
-    check = manifest.self_check
-    with _running(bundle, check) as engine:
-        where = engine.placements[Stroke.DECODE].sentence()
-        lines.append(f"graphs: prefill and decode keep the contract; {where}")
-        if check is None:
-            recorded = bundle.origin and f"{bundle.origin}, with no answers recorded"
-            return [*lines, f"answers: {recorded or 'the bundle records none to compare with'}"]
-        lines.append(_compare(bundle, check, engine))
-    figures = manifest.verification
-    if figures is not None and figures.mean_kl is not None:
-        lines.append(
-            f"at export: most likely token equal in {figures.num_argmax_equal} of "
-            f"{figures.num_steps} steps, mean KL {figures.mean_kl:.2g} nats"
-        )
+    for dialect in manifest.dialects:
+        lines += _check_graphs(bundle, dialect)
     return lines
 
 
+def _check_graphs(bundle: Bundle, dialect: Dialect) -> Iterator[str]:
+    """The lines of one dialect's graphs, which are named where there are others."""
+    manifest, check = bundle.manifest, bundle.manifest.self_check
+    which = f" ({dialect})" if len(manifest.dialects) > 1 else ""
+    with _running(bundle, check, dialect) as engine:
+        where = engine.placements[Stroke.DECODE].sentence()
+        yield f"graphs{which}: prefill and decode keep the contract; {where}"
+        if check is None:
+            recorded = bundle.origin and f"{bundle.origin}, with no answers recorded"
+            yield f"answers{which}: {recorded or 'the bundle records none to compare with'}"
+            return
+        yield f"answers{which}: {_compare(bundle, check, engine)}"
+    for figures in manifest.verifications:
+        if figures.dialect == dialect and figures.mean_kl is not None:
+            yield (
+                f"at export{which}: most likely token equal in {figures.num_argmax_equal} of "
+                f"{figures.num_steps} steps, mean KL {figures.mean_kl:.2g} nats"
+            )
+
+
 @contextlib.contextmanager
-def _running(bundle: Bundle, check: SelfCheck | None) -> Iterator[Engine]:
+def _running(
+    bundle: Bundle, check: SelfCheck | None, dialect: Dialect | None = None
+) -> Iterator[Engine]:
     """An engine with one row, just long enough for the check.
 
     Raises:
@@ -66,7 +76,8 @@ def _running(bundle: Bundle, check: SelfCheck | None) -> Iterator[Engine]:
     with contextlib.ExitStack() as stack:
         backend = open_backend(load_plugins(), _BACKEND).backend
         stack.callback(backend.close)
-        engine = build_engine(bundle, backend, backend, limits)
+        dialects = {g.stroke: dialect for g in bundle.manifest.graphs if g.dialect == dialect}
+        engine = build_engine(bundle, backend, backend, limits, dialects=dialects)
         stack.callback(engine.stop)
         engine.start()
         yield engine
@@ -117,9 +128,9 @@ def _compare(bundle: Bundle, check: SelfCheck, engine: Engine) -> str:
         lost.append(margins[position])
         position += 1
     if not lost:
-        return f"answers: all {len(wanted)} tokens as at export"
+        return f"all {len(wanted)} tokens as at export"
     return (
-        f"answers: {len(wanted) - len(lost)} of {len(wanted)} tokens as at export; the others were "
+        f"{len(wanted) - len(lost)} of {len(wanted)} tokens as at export; the others were "
         f"close races ({', '.join(f'{margin:.2g}' for margin in lost)}) that this processor "
         f"decides otherwise"
     )

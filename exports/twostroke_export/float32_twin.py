@@ -20,19 +20,18 @@ _HALF, _FULL = ir.DataType.BFLOAT16, ir.DataType.FLOAT
 
 
 @contextlib.contextmanager
-def runnable(folder: Path, manifest: Manifest) -> Iterator[tuple[Path, str, str | None]]:
+def runnable(folder: Path, manifest: Manifest) -> Iterator[tuple[Path, str | None]]:
     """Graphs that the CPU can run: a bundle's own, or twins inside its folder while this lasts.
 
-    Yields their folder, the dtype of their cache and, of twins, the floats they compute in.
+    Yields their folder and, of twins, the floats that they compute in.
     """
     halves = [g.file for g in manifest.graphs if g.quantisation.activations == "bfloat16"]
     if not halves:
-        yield folder, manifest.kv_dtype, None
+        yield folder, None
         return
     with tempfile.TemporaryDirectory(prefix=".float32-", dir=folder) as twins:
         write_twins([folder / name for name in halves], Path(twins))
-        kv_dtype = manifest.kv_dtype
-        yield Path(twins), "float32" if kv_dtype == "bfloat16" else kv_dtype, "float32"
+        yield Path(twins), "float32"
 
 
 def write_twins(graphs: Iterable[Path], folder: Path) -> None:

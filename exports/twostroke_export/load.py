@@ -39,7 +39,7 @@ def load(source: Source, on_progress: Callable[[float], None] = lambda _: None) 
     from transformers import AutoTokenizer
 
     options = {"gguf_file": source.gguf_file} if source.gguf_file else {}
-    with quiet(), _watched(on_progress) as missing:
+    with quiet(), _read_not_mapped(), _watched(on_progress) as missing:
         try:
             model = TasksManager.get_model_from_task(
                 "text-generation",
@@ -87,6 +87,27 @@ def _explain(source: Source, error: Exception) -> ExportError:
         f"{source.name} could not be loaded ({type(error).__name__}: {first_line[:300]}); check "
         f"that the model's files are complete and of a known architecture."
     )
+
+
+@contextlib.contextmanager
+def _read_not_mapped() -> Iterator[None]:
+    """Has checkpoints read tensor by tensor instead of mapped whole.
+
+    Mapped, a half-precision checkpoint stays in memory beside its fp32 copy until the last tensor
+    is converted; and fp32 parameters would be the file itself, which someone may replace.
+    """
+    from transformers import modeling_utils
+
+    opening = modeling_utils.safe_open
+
+    def read(*args: Any, **options: Any) -> Any:
+        return opening(*args, **{**options, "backend": "pread"})
+
+    modeling_utils.safe_open = read
+    try:
+        yield
+    finally:
+        modeling_utils.safe_open = opening
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from twostroke.bundle.manifest import KVLayer, SelfCheck, Verification
+from twostroke.bundle.manifest import Dialect, KVLayer, SelfCheck, Verification
 from twostroke.errors import ExportError
 from twostroke_export.reference import Reference
 from twostroke_export.runner import TwoGraphs
@@ -19,6 +19,7 @@ _NUM_TOP = 8
 _MAX_KL = {"fp32": 1e-3, "fp16": 0.05, "int8": 0.2, "int4": 2.0, "mixed": 2.0, "bf16": 0.2}
 # Two logits this close are a tie: rounding alone may order them either way.
 _TIE = 1e-3
+_CHUNK_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,15 @@ def measure(
     kv_dtype: str,
     reference: Reference,
     on_progress: Callable[[float], None] = lambda _: None,
+    dialect: Dialect = "fused",
 ) -> Measured:
-    """Runs both graphs: prompt and greedy steps, the evaluation text, and a free greedy run."""
+    """Runs both graphs: prompt and greedy steps, the evaluation text, and a free greedy run.
+
+    The text is fed token by token in the fused dialect, in chunks in the standard one.
+    """
     prompt, forced = reference.prompt_ids, reference.greedy_ids
     capacity = max(len(reference.text_ids), len(prompt) + len(forced)) + 1
-    graphs = TwoGraphs(folder, layers, kv_dtype, capacity_tokens=capacity)
+    graphs = TwoGraphs(folder, layers, kv_dtype, capacity_tokens=capacity, dialects=dialect)
     rows = [graphs.prefill([prompt])[0], *(graphs.decode([i])[0] for i in forced)]
     steps = np.stack(rows)
     difference = np.abs(steps - reference.step_logits)
@@ -47,8 +52,10 @@ def measure(
         int(mine.argmax()) == int(theirs.argmax())
         for mine, theirs in zip(steps, reference.step_logits, strict=True)
     ]
-    mean_kl, top1 = _over_text(graphs, reference, on_progress)
+    over_text = _over_text if dialect == "fused" else _over_chunks
+    mean_kl, top1 = over_text(graphs, reference, on_progress)
     verification = Verification(
+        dialect=dialect,
         num_steps=len(is_equal),
         prefill_max_abs_diff=float(difference[0].max()),
         decode_max_abs_diff=float(difference[1:].max(initial=0.0)),
@@ -112,6 +119,22 @@ def _over_text(
         divergences.append(divergence(theirs, logits))
         num_same += int(theirs.argmax() == logits.argmax())
         on_progress(position / len(ids))
+    return float(np.mean(divergences)), num_same / len(ids)
+
+
+def _over_chunks(
+    graphs: TwoGraphs, reference: Reference, on_progress: Callable[[float], None]
+) -> tuple[float, float]:
+    """The same, feeding the text in chunks of `_CHUNK_TOKENS`."""
+    ids = reference.text_ids
+    graphs.lengths = [0]
+    divergences, num_same = [], 0
+    for start in range(0, len(ids), _CHUNK_TOKENS):
+        mine = graphs.score(ids[start : start + _CHUNK_TOKENS])  # [chunk, vocab]
+        theirs = reference.text_logits[start : start + len(mine)]
+        divergences += [divergence(*pair) for pair in zip(theirs, mine, strict=True)]
+        num_same += int((theirs.argmax(-1) == mine.argmax(-1)).sum())
+        on_progress(start / len(ids))
     return float(np.mean(divergences)), num_same / len(ids)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -104,21 +105,37 @@ def _turn(recipe: Recipe) -> tuple[bool, int]:
 def _verify(
     name: str, folder: Path, manifest: Manifest, reference: Reference, report: Report
 ) -> None:
-    """Measures a folder against its source and seals it."""
-    with runnable(folder, manifest) as (graphs, kv_dtype, measured_in):
-        measured = measure(
-            graphs,
-            manifest.kv_layers,
-            kv_dtype,
-            reference,
-            lambda fraction: report("verify", 0.95 * fraction),
-        )
-    precisions = [graph.quantisation.precision for graph in manifest.graphs]
-    judge(name, precisions, measured, reference, is_exact=kv_dtype != "int8")
+    """Measures each dialect of a folder against its source and seals it."""
+    share = 0.95 / len(manifest.dialects)
+    measured = []
+    with runnable(folder, manifest) as (runs_in, measured_in):
+        for number, dialect in enumerate(manifest.dialects):
+            graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
+            kv_dtype = graphs[-1].kv_dtype
+            verifying = functools.partial(_verifying, report, number * share, share)
+            found = measure(
+                runs_in,
+                manifest.kv_layers,
+                measured_in if measured_in and kv_dtype != "int8" else kv_dtype,
+                reference,
+                verifying,
+                dialect,
+            )
+            precisions = [graph.quantisation.precision for graph in graphs]
+            judge(name, precisions, found, reference, is_exact=kv_dtype != "int8")
+            measured.append(found)
     report("seal", 0.95)
-    verification = measured.verification.model_copy(update={"measured_in": measured_in})
-    figures = {"verifications": (verification,), "self_check": measured.self_check}
+    figures = {
+        "verifications": tuple(
+            found.verification.model_copy(update={"measured_in": measured_in}) for found in measured
+        ),
+        "self_check": measured[0].self_check,
+    }
     seal(folder, manifest.model_copy(update=figures))
+
+
+def _verifying(report: Report, start: float, share: float, fraction: float) -> None:
+    report("verify", start + share * fraction)
 
 
 def _scaled(on_progress: OnProgress, start: float, share: float) -> Report:

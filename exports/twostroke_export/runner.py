@@ -6,7 +6,7 @@ checks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from twostroke.bundle import contract
-from twostroke.bundle.manifest import KVLayer
+from twostroke.bundle.manifest import Dialect, KVLayer, graph_file
 from twostroke.types import Stroke
 
 Logits = npt.NDArray[np.float32]
@@ -24,7 +24,10 @@ Logits = npt.NDArray[np.float32]
 class TwoGraphs:
     """Prefill and decode over one KV cache of `num_rows` rows; mutated by each call.
 
-    The cache is [rows, kv_heads, capacity, head_dim] a layer and side, written in place.
+    The cache is [rows, kv_heads, capacity, head_dim] a layer and side: written in place by graphs
+    of the fused dialect, whose rows may differ in length; handed in as far as it is filled and
+    replaced by what comes back in the standard dialect, whose rows may not. Setting `lengths`
+    back forgets what lies behind.
     """
 
     def __init__(
@@ -35,16 +38,13 @@ class TwoGraphs:
         *,
         num_rows: int = 1,
         capacity_tokens: int = 128,
+        dialects: Mapping[Stroke, Dialect] | Dialect = "fused",
     ) -> None:
-        options = ort.SessionOptions()
-        options.log_severity_level = 3
-        # Two pools that spin would fight for the cores.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        chosen = dict.fromkeys(Stroke, dialects) if isinstance(dialects, str) else dialects
+        self._dialects = chosen
         self._sessions = {
-            stroke: ort.InferenceSession(
-                str(folder / f"{stroke}.onnx"), options, providers=["CPUExecutionProvider"]
-            )
-            for stroke in Stroke
+            stroke: _session(folder / graph_file(stroke, dialect), dialect)
+            for stroke, dialect in chosen.items()
         }
         self._cache: dict[str, npt.NDArray[Any]] = {}
         self._present: dict[str, str] = {}
@@ -65,17 +65,30 @@ class TwoGraphs:
         ids = np.zeros((len(rows), width), np.int64)
         for number, row in enumerate(rows):
             ids[number, : len(row)] = row
-        starts = np.array(self.lengths[: len(rows)], np.int64)[:, None]
-        for number, row in enumerate(rows):
-            self.lengths[number] += len(row)
-        last = np.array([len(row) - 1 for row in rows], np.int64)
-        return self._run(Stroke.PREFILL, ids, starts + np.arange(width), last)
+        last = np.array([[len(row) - 1] for row in rows], np.int64)
+        logits = self._prefill(ids, [len(row) for row in rows], last)
+        return logits[:, 0]
+
+    def score(self, ids: Sequence[int]) -> Logits:
+        """Feeds one chunk to a single row: logits [tokens, vocab], after each of its tokens."""
+        every = np.arange(len(ids))[None]
+        logits: Logits = self._prefill(np.array([ids], np.int64), [len(ids)], every)[0]
+        return logits
+
+    def _prefill(
+        self, ids: npt.NDArray[np.int64], counts: list[int], wanted: npt.NDArray[np.int64]
+    ) -> Logits:
+        starts = np.array(self.lengths[: len(counts)], np.int64)[:, None]
+        for number, count in enumerate(counts):
+            self.lengths[number] += count
+        return self._run(Stroke.PREFILL, ids, starts + np.arange(ids.shape[1]), wanted)
 
     def decode(self, ids: Sequence[int]) -> Logits:
         """Feeds one token to each row: logits [rows, vocab]."""
         positions = np.array(self.lengths, np.int64)[:, None]
         self.lengths = [length + 1 for length in self.lengths]
-        return self._run(Stroke.DECODE, np.array(ids, np.int64)[:, None], positions, None)
+        logits = self._run(Stroke.DECODE, np.array(ids, np.int64)[:, None], positions, None)
+        return logits[:, 0]
 
     def _run(
         self,
@@ -84,16 +97,23 @@ class TwoGraphs:
         positions: npt.NDArray[np.int64],
         logit_index: npt.NDArray[np.int64] | None,
     ) -> Logits:
-        session = self._sessions[stroke]
         feeds: dict[str, npt.NDArray[Any]] = {
             contract.INPUT_IDS: ids,
             contract.POSITION_IDS: positions,
             contract.SEQLENS_K: np.array(self.lengths, np.int32) - 1,
             contract.TOTAL_SEQUENCE_LENGTH: np.array(max(self.lengths), np.int32),
-            **self._cache,
         }
         if logit_index is not None:
-            feeds[contract.LOGIT_INDEX] = logit_index[:, None]
+            feeds[contract.LOGIT_INDEX] = logit_index
+        session = self._sessions[stroke]
+        if self._dialects[stroke] == "standard":
+            return self._concatenating(session, feeds, int(positions[0, 0]))
+        return self._in_place(session, feeds)
+
+    def _in_place(
+        self, session: ort.InferenceSession, feeds: dict[str, npt.NDArray[Any]]
+    ) -> Logits:
+        feeds |= self._cache
         binding = session.io_binding()
         # Bound values alias these arrays: they must outlive the run.
         values = {
@@ -107,4 +127,27 @@ class TwoGraphs:
         binding.bind_output(contract.LOGITS)
         session.run_with_iobinding(binding)
         logits: Logits = binding.get_outputs()[-1].numpy()
-        return logits[:, 0]
+        return logits
+
+    def _concatenating(
+        self, session: ort.InferenceSession, feeds: dict[str, npt.NDArray[Any]], num_past: int
+    ) -> Logits:
+        num_rows = feeds[contract.INPUT_IDS].shape[0]
+        feeds |= {name: cache[:num_rows, :, :num_past] for name, cache in self._cache.items()}
+        wanted = [argument.name for argument in session.get_inputs()]
+        names = [contract.LOGITS, *self._present]
+        logits, *present = session.run(names, {name: feeds[name] for name in wanted})
+        for past, states in zip(self._present.values(), present, strict=True):
+            self._cache[past][:num_rows, :, : states.shape[2]] = states
+        answer: Logits = logits
+        return answer
+
+
+def _session(path: Path, dialect: Dialect) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    # Two pools that spin would fight for the cores.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if dialect == "standard":  # weights are dequantised at each step, unless it is done at load
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

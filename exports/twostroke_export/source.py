@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from twostroke.bundle import MANIFEST_NAME
+from twostroke.bundle import MANIFEST_NAME, is_foreign
 from twostroke.errors import ExportError
 from twostroke.source import locate
 from twostroke_export.adapter import Adapter, find_adapter
@@ -91,6 +91,10 @@ def _local(path: Path) -> Source:
     if path.is_dir():
         if (path / MANIFEST_NAME).is_file():
             raise ExportError(f"{path} is a bundle already; serve it, or name its source model.")
+        if is_foreign(path):
+            raise ExportError(
+                f"{path} holds ONNX graphs already; serve it as it is, or name its source model."
+            )
         gguf_files = sorted(path.glob("*.gguf"))
         if gguf_files and not (path / "config.json").is_file():
             return _gguf(_only(path, gguf_files))

@@ -63,12 +63,26 @@ class WeightFile:
             array.shape,
         )
 
-    def reshaped(self, tensor: ir.TensorProtocol | None, dims: Sequence[int]) -> ir.ExternalTensor:
-        """The same bytes under another shape; `tensor` is one that was stored here."""
+    def reshaped(
+        self,
+        tensor: ir.TensorProtocol | None,
+        dims: Sequence[int],
+        dtype: ir.DataType | None = None,
+    ) -> ir.ExternalTensor:
+        """The same bytes under another shape, or as numbers of another type.
+
+        `tensor` is one that was stored here.
+        """
         assert isinstance(tensor, ir.ExternalTensor)
         content = (tensor.name or "").rpartition("_")[0]
+        if dtype is not None and dtype != tensor.dtype:
+            content = f"{content.rpartition('_')[0]}_{dtype.name.lower()}"
         return self._reference(
-            content, tensor.offset or 0, tensor.length or tensor.nbytes, tensor.dtype, dims
+            content,
+            tensor.offset or 0,
+            tensor.length or tensor.nbytes,
+            dtype or tensor.dtype,
+            dims,
         )
 
     def _reference(

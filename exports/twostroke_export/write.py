@@ -21,6 +21,7 @@ from twostroke_export.passes.lower import lower
 from twostroke_export.passes.pack_gate_up import pack_gate_up
 from twostroke_export.passes.pack_qkv import pack_qkv
 from twostroke_export.passes.quantise_kv import quantise_kv
+from twostroke_export.passes.standard.standardise import standardise
 from twostroke_export.precision import Lowering
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
@@ -58,9 +59,8 @@ def write_bundle(
             if scales is not None:
                 quantise_kv(model.graph, scales)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
-            weights.store_initializers(model.graph)
-            ir.save(model, folder / graph_file(stroke))
-            stored[stroke] = count([model.graph])
+            graphs = _save(model, stroke, recipe, weights, folder)
+            stored[stroke] = count(graphs)
     assets.write_assets(prepared.source, prepared.loaded, folder)
     return describe(
         prepared.source,
@@ -87,6 +87,21 @@ def _tell_of_memory(prepared: Prepared, recipe: Recipe) -> None:
         *(size(both.shared_bytes), size(both.total_bytes)),
         *(recipe.prefill, size(both.prefill_bytes), recipe.decode, size(both.decode_bytes)),
     )
+
+
+def _save(
+    model: ir.Model, stroke: Stroke, recipe: Recipe, weights: WeightFile, folder: Path
+) -> list[ir.Graph]:
+    """Saves a lowered graph in each dialect of the recipe; answers them. Mutates it."""
+    graphs = {
+        dialect: model if dialect == "fused" else model.clone() for dialect in recipe.dialects
+    }
+    for dialect, graph in graphs.items():
+        if dialect == "standard":
+            standardise(graph, weights)
+        weights.store_initializers(graph.graph)
+        ir.save(graph, folder / graph_file(stroke, dialect))
+    return [model.graph for model in graphs.values()]
 
 
 def pack(graph: ir.Graph, lowering: Lowering) -> None:

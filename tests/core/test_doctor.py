@@ -47,6 +47,7 @@ def test_the_report_of_a_machine_that_can_serve():
     assert report.endswith("ready: `backend: auto` takes cpu")
     assert "gpu: not here: libgpu.so is missing: install it." in report
     assert "device 0: A CPU, 8.0 GiB, 20 GB/s, instruction sets: avx2" in report
+    assert "graphs: prefill fused, decode fused" in report
     assert report.index("gpu:") < report.index("cpu:")  # as `auto` looks at them
     assert "failed  acme (acme-npu 2.0)" in report
     assert str(cache_root()) in report

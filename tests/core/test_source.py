@@ -102,12 +102,14 @@ def test_what_changes_the_bundle_changes_the_key(gguf: Path, exporter: FakeExpor
     found = {resolve(gguf, exporter.plugins)}
     found.add(resolve(gguf, exporter.plugins, precision="fp32"))
     found.add(resolve(gguf, exporter.plugins, context_tokens=64))
+    found.add(resolve(gguf, exporter.plugins, dialects=("fused", "standard")))
+    assert exporter.asked[-1].dialects == ("fused", "standard")
     os.utime(gguf, ns=(1, 1))
     found.add(resolve(gguf, exporter.plugins))
     gguf.write_bytes(b"GGUF2")
     os.utime(gguf, ns=(1, 1))
     found.add(resolve(gguf, exporter.plugins))
-    assert len(found) == len(exporter.asked) == 5
+    assert len(found) == len(exporter.asked) == 6
 
 
 def test_a_changed_file_in_a_folder_changes_the_key(tmp_path: Path, exporter: FakeExporter) -> None:

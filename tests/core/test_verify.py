@@ -9,7 +9,7 @@ import pytest
 from twostroke.bundle import MANIFEST_NAME, Manifest, open_bundle
 from twostroke.bundle.manifest import SelfCheck, Verification
 from twostroke.errors import BundleError
-from twostroke.testing.onnx_bundles import make_onnx_bundle
+from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.verify import _greedy, _running, verify_bundle
 
 PROMPT = (5, 100, 42, 7, 199)
@@ -94,6 +94,21 @@ def test_a_close_race_hides_nothing_of_what_comes_after(bundle):
     record(bundle, self_check=check_of(greedy, 1.0).model_copy(update={"greedy_margins": margins}))
     with pytest.raises(BundleError, match=r"token 6 of 6 differs"):
         verify_bundle(bundle)
+
+
+def test_each_dialect_is_checked(tmp_path):
+    both = make_onnx_bundle(tmp_path / "both", TinyModel(dialects=("fused", "standard")))
+    figures = Verification(
+        num_steps=7, prefill_max_abs_diff=0, decode_max_abs_diff=0, num_argmax_equal=7, mean_kl=0.5
+    )
+    record(both, self_check=check_of(answers(both), 1.0), verifications=(figures,))
+    lines = verify_bundle(both)
+    assert lines[2:4] == [
+        "answers (fused): all 6 tokens as at export",
+        "at export (fused): most likely token equal in 7 of 7 steps, mean KL 0.5 nats",
+    ]
+    assert lines[4].startswith("graphs (standard): prefill and decode keep the contract")
+    assert lines[5:] == ["answers (standard): all 6 tokens as at export"]
 
 
 def test_without_recorded_answers_files_and_graphs_are_checked(bundle):

@@ -111,6 +111,17 @@ def test_a_mixture_exports_in_every_precision(bundles, precision, operators):
         assert not stored.intersection(turned)
 
 
+def test_experts_without_an_operator_are_quantised_too(make_model, tmp_path):
+    folder = make_model("mixtral", num_hidden_layers=1, hidden_act="gelu", **SIZES)
+    bundle = export_all(str(folder), {"int8": tmp_path / "int8"})["int8"]
+    for stroke in Stroke:
+        graph = onnx.load(open_bundle(bundle).graph(stroke), load_external_data=False).graph
+        found = Counter(node.op_type for node in graph.node)
+        assert found["GatherBlockQuantized"] == 3  # the embedding, gate and up, down
+    num_weights = 4 * 3 * 64 * 128 + 2 * 320 * 64 + 4 * 64 * 64
+    assert (bundle / WEIGHTS_NAME).stat().st_size < 1.3 * num_weights
+
+
 def test_the_bundle_shrinks_with_the_experts(bundles):
     sizes = {name: (path / WEIGHTS_NAME).stat().st_size for name, path in bundles.items()}
     assert sizes["int8"] < 0.65 * sizes["fp16"]

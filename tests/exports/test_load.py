@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ def test_in_fp32_and_eager(folder, capfd):
     assert not loaded.model.training
     assert loaded.vocab_size == 320
     assert capfd.readouterr() == ("", "")  # no bars, no advice
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_parameters_are_not_the_file_itself(folder):
+    loaded = load(resolve(str(folder)))
+    assert loaded.vocab_size == 320
+    assert str(folder) not in Path("/proc/self/maps").read_text()
 
 
 def test_half_precision_weights_are_widened(folder):

@@ -63,6 +63,11 @@ def test_a_bundle(tmp_path):
     assert "is a bundle already" in refused(tmp_path)
 
 
+def test_graphs_of_another_tool(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"")
+    assert "holds ONNX graphs already; serve it as it is" in refused(tmp_path)
+
+
 def test_a_file_of_another_kind(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"x")
     assert "neither a folder nor a .gguf file" in refused(tmp_path / "model.bin")

@@ -23,6 +23,7 @@ from twostroke.errors import (
     PluginError,
 )
 from twostroke.install import check_install, refuse_two_runtimes
+from twostroke.types import Stroke
 
 AUTO = "auto"
 _log = logging.getLogger(__name__)
@@ -34,12 +35,13 @@ class Opened:
     """An open backend, and how it came to be this one.
 
     `requested` is what the YAML said; `reason_for_fallback` is a sentence where another backend
-    took over, else None.
+    took over, else None. `dialect` is what its spec wants for each stroke.
     """
 
     backend: Backend
     requested: str
-    reason_for_fallback: str | None = None
+    reason_for_fallback: str | None
+    dialect: Mapping[Stroke, str]
 
 
 def probe(spec: BackendSpec) -> ProbeResult:
@@ -101,7 +103,8 @@ def open_with_fallback(
                 backend = _open(plugins, candidate, device_index, options or {})
             else:  # device and options were meant for the first
                 backend = _open(plugins, candidate, 0, {})
-            return _build(build, backend, name, reasons)
+            dialect = _spec(plugins, candidate).dialect
+            return _build(build, backend, dialect, name, reasons)
         except (BackendUnavailableError, PlacementError, PluginError) as error:
             is_ours = error.backend in (None, candidate)
             if not is_ours or position == len(candidates) - 1:
@@ -122,8 +125,27 @@ def check_name(plugins: Plugins, name: str) -> None:
         _spec(plugins, name)
 
 
+def preferred_dialect(plugins: Plugins, name: str, stroke: Stroke) -> str:
+    """The dialect that a backend wants for a stroke; `auto` is asked for the one it would take.
+
+    A name that cannot be used answers "fused": opening it says why it cannot.
+    """
+    if name == AUTO:
+        by_priority = sorted(
+            plugins.backends.values(), key=lambda spec: (-spec.priority, spec.name)
+        )
+        spec = next((spec for spec in by_priority if probe(spec).is_available), None)
+    else:
+        spec = plugins.backends.get(name)
+    return "fused" if spec is None else spec.dialect[stroke]
+
+
 def _build(
-    build: Callable[[Opened], _T], backend: Backend, requested: str, reasons: Sequence[str]
+    build: Callable[[Opened], _T],
+    backend: Backend,
+    dialect: Mapping[Stroke, str],
+    requested: str,
+    reasons: Sequence[str],
 ) -> _T:
     """Runs `build` on an open backend, which is closed where that fails."""
     reason = None
@@ -132,7 +154,7 @@ def _build(
         reason = f"{' '.join(reasons)} Running on {backend.name} instead, {allowed}."
         _log.warning("%s", reason)
     try:
-        return build(Opened(backend, requested, reason))
+        return build(Opened(backend, requested, reason, dialect))
     except BaseException:
         backend.close()
         raise

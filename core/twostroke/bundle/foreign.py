@@ -141,8 +141,8 @@ def _kv_layers(graph: Path, header: GraphHeader, facts: ForeignFacts) -> tuple[K
         _, heads, _, width = key.shape
         layers.append(
             KVLayer(
-                num_kv_heads=heads if isinstance(heads, int) else facts.num_kv_heads,
-                head_dim=width if isinstance(width, int) else facts.head_dim,
+                num_kv_heads=_fixed(heads) or facts.num_kv_heads,
+                head_dim=_fixed(width) or facts.head_dim,
             )
         )
     return tuple(layers)
@@ -153,15 +153,20 @@ def _key_name(layer: int) -> str:
 
 
 def _architecture(facts: ForeignFacts, header: GraphHeader, num_layers: int) -> Architecture:
-    width = header.outputs[LOGITS].shape[-1:]
+    shape = header.outputs[LOGITS].shape
     return Architecture(
         model_type=facts.model_type,
         num_layers=num_layers,
         hidden_size=facts.hidden_size,
         num_heads=facts.num_heads,
-        vocab_size=width[0] if width and isinstance(width[0], int) else facts.vocab_size,
+        vocab_size=(_fixed(shape[-1]) if shape else 0) or facts.vocab_size,
         num_parameters=0,  # packed weights do not tell
     )
+
+
+def _fixed(dimension: int | str) -> int:
+    """A dimension that the graph fixes; 0 where it leaves it free."""
+    return dimension if isinstance(dimension, int) else 0
 
 
 def _graph_fact(stroke: Stroke, file: str, header: GraphHeader) -> GraphFact:

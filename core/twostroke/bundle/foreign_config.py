@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from twostroke.bundle.foreign_files import GENAI_CONFIG, check_file
+from twostroke.bundle.foreign_files import GENAI_CONFIG
+from twostroke.bundle.foreign_json import Json, number, read_json, read_optional, table
+from twostroke.bundle.foreign_tokens import generation_defaults, special_tokens
 from twostroke.bundle.manifest import GenerationDefaults, Tokens
 from twostroke.errors import BundleError
-
-Json = Mapping[str, Any]
 
 # The same fact under the names that families give it.
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
@@ -65,32 +62,32 @@ def read_facts(root: Path) -> ForeignFacts:
     Raises:
         BundleError: a file is missing, no JSON, lacks a fact, or describes no plain decoder.
     """
-    companions = [_optional(root, "generation_config.json")]
+    companions = [read_optional(root, "generation_config.json")]
     if (root / GENAI_CONFIG).exists():
         config = _genai(root)
-        search = _table(config, "search")
-        model = _table(config, "model")
-        shape: Json = {**_table(model, "decoder"), **model}
+        search = table(config, "search")
+        model = table(config, "model")
+        shape: Json = {**table(model, "decoder"), **model}
         where, sources = root / GENAI_CONFIG, [model, *companions]
-        context = _number(where, model, ("context_length",))
-        generation = _defaults(search, is_greedy_unless_told=True)
+        context = number(where, model, ("context_length",))
+        generation = generation_defaults(search, is_greedy_unless_told=True)
     else:
         where = root / "config.json"
         shape = _decoder(root)
-        context, sources = _number(where, shape, _CONTEXT), [shape, *companions]
-        generation = _defaults(companions[0])
-    num_heads = _number(where, shape, _HEADS)
-    hidden_size = _number(where, shape, _HIDDEN)
-    vocab_size = _number(where, shape, ("vocab_size",))
+        context, sources = number(where, shape, _CONTEXT), [shape, *companions]
+        generation = generation_defaults(companions[0])
+    num_heads = number(where, shape, _HEADS)
+    hidden_size = number(where, shape, _HIDDEN)
+    vocab_size = number(where, shape, ("vocab_size",))
     return ForeignFacts(
         model_type=str(shape.get("model_type") or shape.get("type") or "unknown"),
         context_tokens=context,
         vocab_size=vocab_size,
         hidden_size=hidden_size,
         num_heads=num_heads,
-        num_kv_heads=_number(where, shape, _KV_HEADS, default=num_heads),
-        head_dim=_number(where, shape, _HEAD_DIM, default=max(1, hidden_size // num_heads)),
-        tokens=_tokens(root, where, sources, vocab_size),
+        num_kv_heads=number(where, shape, _KV_HEADS, default=num_heads),
+        head_dim=number(where, shape, _HEAD_DIM, default=max(1, hidden_size // num_heads)),
+        tokens=special_tokens(root, where, sources, vocab_size),
         generation=generation,
     )
 
@@ -101,10 +98,10 @@ def genai_graph(root: Path) -> str:
     Raises:
         BundleError: as `read_facts`; or the graph's tensors have names that the engine can't feed.
     """
-    decoder = _table(_table(_genai(root), "model"), "decoder")
+    decoder = table(table(_genai(root), "model"), "decoder")
     for side, names in _GENAI_NAMES.items():
         for key, wanted in names.items():
-            found = _table(decoder, side).get(key, wanted)
+            found = table(decoder, side).get(key, wanted)
             if found != wanted:
                 raise BundleError(
                     f"{root / GENAI_CONFIG} calls {key} {found!r}; twostroke feeds {wanted!r} "
@@ -118,14 +115,14 @@ def genai_graph(root: Path) -> str:
 
 def _genai(root: Path) -> Json:
     config = read_json(root, GENAI_CONFIG)
-    model = _table(config, "model")
+    model = table(config, "model")
     for part, what in _OTHER_PARTS.items():
         if part in model:
             raise BundleError(
                 f"{root / GENAI_CONFIG} describes {what} ({model.get('type')}, with a part "
                 f"{part!r}); twostroke serves models that are a decoder alone."
             )
-    if "pipeline" in _table(model, "decoder"):
+    if "pipeline" in table(model, "decoder"):
         raise BundleError(
             f"{root / GENAI_CONFIG} cuts the decoder into a pipeline of graphs; twostroke serves "
             f"a decoder in one graph. Build it again for another execution provider."
@@ -140,100 +137,4 @@ def _decoder(root: Path) -> Json:
             f"{root / 'config.json'} describes an encoder-decoder model "
             f"({config.get('model_type')}); twostroke serves models that are a decoder alone."
         )
-    return {**config, **_table(config, "text_config")}
-
-
-def _tokens(root: Path, where: Path, sources: Iterable[Json], vocab_size: int) -> Tokens:
-    """Whatever says that a sequence ends ends it: config, generation config and tokenizer."""
-    of_tokenizer = _tokenizer_ids(root)
-    given = [*sources, of_tokenizer]
-    eos = {token_id for source in given for token_id in _ids(source.get("eos_token_id"))}
-    # A tokenizer that says what it begins with knows better than the model's config.
-    begins = of_tokenizer if "bos_token_id" in of_tokenizer else given[0]
-    bos = next(iter(_ids(begins.get("bos_token_id"))), None)
-    pad = next((i for source in reversed(given) for i in _ids(source.get("pad_token_id"))), None)
-    outside = [i for i in (*eos, bos, pad) if i is not None and i >= vocab_size]
-    if outside:
-        raise BundleError(
-            f"{where} (or a file beside it) names the special id {outside[0]}, but the vocabulary "
-            f"has only {vocab_size} ids. Correct it there."
-        )
-    return Tokens(eos_ids=tuple(sorted(eos)), bos_id=bos, pad_id=pad)
-
-
-def _tokenizer_ids(root: Path) -> dict[str, int | None]:
-    """`bos_token_id` and the like of tokenizer_config.json, by the texts in tokenizer.json."""
-    config = _optional(root, "tokenizer_config.json")
-    tokenizer = read_json(root, "tokenizer.json")
-    vocab = _table(_table(tokenizer, "model"), "vocab")
-    added = {
-        token.get("content"): token.get("id")
-        for token in tokenizer.get("added_tokens") or ()
-        if isinstance(token, dict)
-    }
-    found: dict[str, int | None] = {}
-    for kind in ("bos", "eos", "pad"):
-        if f"{kind}_token" not in config:
-            continue
-        value = config[f"{kind}_token"]
-        text = value.get("content") if isinstance(value, dict) else value
-        token_id = added.get(text, vocab.get(text) if isinstance(text, str) else None)
-        found[f"{kind}_token_id"] = token_id if isinstance(token_id, int) else None
-    return found
-
-
-def _defaults(given: Json, *, is_greedy_unless_told: bool = False) -> GenerationDefaults:
-    """What the model recommends; without sampling its temperature and filters mean nothing."""
-    values = {
-        name: given[name]
-        for name in GenerationDefaults.model_fields
-        if isinstance(given.get(name), (int, float)) and not isinstance(given[name], bool)
-    }
-    samples = given.get("do_sample")
-    if samples is False or (samples is None and is_greedy_unless_told):
-        values["temperature"] = 0.0
-    return GenerationDefaults(**values)
-
-
-def read_json(root: Path, name: str) -> Json:
-    """A JSON object of the folder.
-
-    Raises:
-        BundleError: the file is missing, a link, or holds something else.
-    """
-    check_file(root, name, named_by="the model")
-    path = root / name
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{path} cannot be read as JSON: {error}. Copy it again.") from None
-    if not isinstance(found, dict):
-        raise BundleError(f"{path} must hold a JSON object. Copy it again.")
-    return found
-
-
-def _optional(root: Path, name: str) -> Json:
-    return read_json(root, name) if (root / name).exists() else {}
-
-
-def _table(config: Json, name: str) -> Json:
-    found = config.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _number(where: Path, config: Json, names: tuple[str, ...], default: int | None = None) -> int:
-    for name in names:
-        value = config.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-            return value
-    if default is not None:
-        return default
-    raise BundleError(
-        f"{where} does not say {names[0]}, which serving needs. Add it, as the source model has it."
-    )
-
-
-def _ids(value: object) -> list[int]:
-    """One id, several, or none (null, or a negative number)."""
-    values = value if isinstance(value, list) else [value]
-    return [i for i in values if isinstance(i, int) and not isinstance(i, bool) and i >= 0]
+    return {**config, **table(config, "text_config")}

@@ -22,8 +22,8 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="MODEL",
-        help="a bundle, a Hugging Face folder, a hub id or a .gguf file; or the name of a model "
-        "in the YAML. Default: the first model of the YAML",
+        help="a bundle, a folder of ONNX graphs, a Hugging Face folder, a hub id or a .gguf file; "
+        "or the name of a model in the YAML. Default: the first model of the YAML",
     )
     options.add_config_flags(parser)
     options.add_log_flag(parser, "warning")

@@ -96,6 +96,11 @@ class StrokeConfig(_Section):
     precision: Precision | None = Field(
         None, description="of this stroke's graph; null: the model's `precision`"
     )
+    dialect: Literal["fused", "standard"] | None = Field(
+        None,
+        description="fused: ONNX Runtime's own operators; standard: plain ONNX, which compilers "
+        "take whole; null: what the backend wants",
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 
@@ -130,8 +135,9 @@ class ModelConfig(_Section):
     name: str = Field(min_length=1, description='what clients send as "model"')
     source: str = Field(
         min_length=1,
-        description="a bundle, a Hugging Face folder, a hub id, a .gguf file, or package:NAME/PATH "
-        "inside an installed Python package; exported on first use",
+        description="a bundle, a folder of ONNX graphs, a Hugging Face folder, a hub id, a .gguf "
+        "file, or package:NAME/PATH inside an installed Python package; exported on first use "
+        "where it is no graph yet",
     )
     precision: Precision = Field("int8", description="what an export makes; a bundle keeps its own")
     context_tokens: int | None = Field(None, ge=1, description="null: the model's own limit")

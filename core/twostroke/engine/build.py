@@ -143,7 +143,7 @@ def _plan(
     dialects: Dialects,
 ) -> MemoryPlan:
     """What the cache takes: one for both graphs, or one each; see `runner.shares_kv`."""
-    prefill, decode = (_fact(bundle, stroke, dialects) for stroke in Stroke)
+    prefill, decode = chosen_graphs(bundle, dialects).values()
     shares = prefill_backend is decode_backend and prefill.dialect == decode.dialect
     facts = [decode] if shares else [prefill, decode]
     layers = bundle.manifest.kv_layers
@@ -165,9 +165,16 @@ def _plan(
     )
 
 
-def _fact(bundle: Bundle, stroke: Stroke, dialects: Dialects) -> GraphFact:
-    """The manifest's entry of a stroke's graph; `Bundle.graph` refuses a dialect it lacks."""
-    bundle.graph(stroke, dialects.get(stroke))
-    fact = bundle.manifest.graph(stroke, dialects.get(stroke))
-    assert fact is not None
-    return fact
+def chosen_graphs(bundle: Bundle, dialects: Dialects) -> dict[Stroke, GraphFact]:
+    """The manifest's entry of each stroke's graph.
+
+    Raises:
+        BundleError: the bundle lacks a dialect.
+    """
+    facts = {}
+    for stroke in Stroke:
+        bundle.graph(stroke, dialects.get(stroke))  # refuses what the manifest does not hold
+        fact = bundle.manifest.graph(stroke, dialects.get(stroke))
+        assert fact is not None
+        facts[stroke] = fact
+    return facts

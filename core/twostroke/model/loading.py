@@ -10,6 +10,7 @@ from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.model.dialects import exported_dialects
 from twostroke.model.opening import OpenEngine, open_engine
 from twostroke.model.precisions import check_precisions, export_options
 from twostroke.source import open_resolved, resolve_source
@@ -43,13 +44,20 @@ def load(
         model.source,
         precision=model.precision,
         context_tokens=model.context_tokens,
+        dialects=exported_dialects(model, plugins),
         plugins=plugins,
         progress=progress,
         options=export_options(model),
     )
     bundle = open_resolved(root)
     if bundle.origin is not None:
-        _tell_of_origin(bundle, model)
+        log.info(
+            "%s: %s is %s (%s), served as it is",
+            model.name,
+            bundle.root,
+            bundle.origin,
+            bundle.manifest.precision,
+        )
     check_precisions(bundle, model)
     tokenizer = Tokenizer.open(bundle)
     template = ChatTemplate.open(bundle, tokenizer)
@@ -58,19 +66,3 @@ def load(
             "%s has no chat template: it completes prompts and refuses messages", model.name
         )
     return Loaded(bundle, tokenizer, template, open_engine(bundle, model, scheduler, plugins))
-
-
-def _tell_of_origin(bundle: Bundle, model: ModelConfig) -> None:
-    concatenates = "standard" in bundle.manifest.dialects
-    log.log(
-        logging.WARNING if concatenates else logging.INFO,
-        "%s: %s is %s (%s), served as it is%s",
-        model.name,
-        bundle.root,
-        bundle.origin,
-        bundle.manifest.precision,
-        "; its cache is concatenated anew for each token, so it serves one sequence at a time: "
-        "a bundle of the source model serves many"
-        if concatenates
-        else "",
-    )

@@ -62,8 +62,9 @@ class Model:
         """Opens a bundle, or anything that can be exported to one, or a model of a YAML file.
 
         Args:
-            source: a bundle, a Hugging Face folder, a hub id, a .gguf file, `package:NAME/PATH`,
-                or a .yaml file. What is not a bundle is exported once and kept in the cache.
+            source: a bundle, a folder of ONNX graphs that another tool made, a Hugging Face folder,
+                a hub id, a .gguf file, `package:NAME/PATH`, or a .yaml file. What holds no graphs
+                is exported once and kept in the cache.
             name: the model's name; of a YAML file, which of its models (default: the first).
             plugins: what `load_plugins` found; None loads them.
             progress: told how far an export is.

@@ -9,19 +9,22 @@ from typing import Any
 from twostroke.backends.choose import Opened, open_with_fallback
 from twostroke.backends.discovery import Plugins
 from twostroke.bundle import Bundle
+from twostroke.bundle.manifest import GraphFact
 from twostroke.config.schema import ModelConfig, SchedulerConfig
-from twostroke.engine.build import build_engine
+from twostroke.engine.build import build_engine, chosen_graphs
 from twostroke.engine.engine import Engine
 from twostroke.engine.limits import EngineLimits
+from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
 from twostroke.types import Stroke
 
 
 @dataclass(frozen=True, slots=True)
 class OpenEngine:
-    """A started engine and the backends below it; both strokes may share one."""
+    """A started engine, and of each stroke its graph and its backend, which both may share."""
 
     engine: Engine
     opened: Mapping[Stroke, Opened]
+    graphs: Mapping[Stroke, GraphFact]
 
     def close(self, *, drain_timeout_s: float = 0.0) -> None:
         """Stops the engine, then frees the devices. Doing so twice is harmless."""
@@ -50,7 +53,8 @@ def open_engine(
     Raises:
         ConfigError: settings that do not fit the bundle.
         BackendError: a backend is unknown, absent, or runs nodes elsewhere.
-        BundleError, OutOfMemoryError, InstallError: from loading.
+        BundleError: also a dialect that the bundle lacks.
+        OutOfMemoryError, InstallError: from loading.
     """
     limits = EngineLimits(
         max_rows=scheduler.max_rows,
@@ -61,9 +65,16 @@ def open_engine(
     )
 
     def build(prefill: Opened, decode: Opened) -> OpenEngine:
-        engine = build_engine(bundle, prefill.backend, decode.backend, limits)
+        opened = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
+        dialects = {
+            stroke: choose_dialect(
+                bundle, stroke, asked_dialect(model, stroke), choice.backend.name, choice.dialect
+            )
+            for stroke, choice in opened.items()
+        }
+        engine = build_engine(bundle, prefill.backend, decode.backend, limits, dialects=dialects)
         engine.start()
-        return OpenEngine(engine, {Stroke.PREFILL: prefill, Stroke.DECODE: decode})
+        return OpenEngine(engine, opened, chosen_graphs(bundle, dialects))
 
     def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
@@ -82,7 +93,7 @@ def open_engine(
 
 def _wanted(model: ModelConfig, stroke: Stroke) -> _Wanted:
     own = model.prefill if stroke is Stroke.PREFILL else model.decode
-    name = own.backend or model.backend
+    name = backend_name(model, stroke)
     # The model's options are those of the model's backend; another one would refuse them.
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device

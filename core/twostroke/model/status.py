@@ -13,7 +13,7 @@ _TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".md", ".model")
 
 
 def placement_report(opened: OpenEngine) -> dict[str, Any]:
-    """For each stroke: backend, device, and where its nodes run. Ready for JSON."""
+    """For each stroke: graph, backend, device, and where its nodes run. Ready for JSON."""
     report = {}
     for stroke in Stroke:
         choice, placement = opened.opened[stroke], opened.engine.placements[stroke]
@@ -21,6 +21,8 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
             "requested": choice.requested,
             "backend": choice.backend.name,
             "device": choice.backend.device.name,
+            "dialect": opened.graphs[stroke].dialect,
+            "precision": opened.graphs[stroke].quantisation.precision,
             "nodes": dict(placement.nodes),
             "strays": dict(placement.strays),
             "summary": placement.sentence(),

@@ -140,3 +140,20 @@ def test_check_catches_a_sequence_whose_row_is_too_short():
     one.answer_ids.append(1)
     with pytest.raises(AssertionError):
         scheduler.check()
+
+
+def test_prompts_that_cannot_be_cut_are_read_whole():
+    cache = KVCache(4, row_tokens=100, num_tokens=1000)
+    scheduler = Scheduler(cache, max_queue=8, prefill_chunk_tokens=4, chunks_prompts=False)
+    for name, length in (("long", 10), ("one", 1), ("three", 3), ("four", 4)):
+        scheduler.submit(sequence(name, length))
+    seen = []
+    for _ in range(3):
+        plan = scheduler.plan()
+        seen.append(chunks(plan))
+        run(scheduler, plan)
+    assert seen == [
+        [("long", 0, 10, True)],
+        [("one", 0, 1, True), ("three", 0, 3, True)],
+        [("four", 0, 4, True)],
+    ]

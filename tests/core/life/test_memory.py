@@ -45,6 +45,15 @@ def test_rows_are_paid_in_full_elsewhere():
     assert (paid.num_rows, paid.kv_tokens_total, paid.kv_bytes) == (2, 32, 320)
 
 
+def test_a_spare_row_is_paid_before_any_other():
+    assert plan(160 + 50, spare_bytes_per_token=3).kv_tokens_total == 16
+    spare = plan(160 + 48, spare_bytes_per_token=3)
+    assert (spare.kv_tokens_total, spare.spare_bytes, spare.kv_bytes) == (16, 48, 208)
+    with pytest.raises(OutOfMemoryError, match="to 7 or less"):
+        plan(160 + 47, spare_bytes_per_token=3)
+    plan(13 * 8, spare_bytes_per_token=3, context_tokens=7)
+
+
 def test_a_budget_under_one_row_names_both_sizes_and_what_would_fit():
     with pytest.raises(
         OutOfMemoryError, match=r"15 tokens takes .*, the budget is .* to 7 or less"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,15 +10,19 @@ import pytest
 
 from twostroke.backends import BackendSpec, Placement, ProbeResult, hookimpl
 from twostroke.backends.discovery import Plugins, load_plugins
+from twostroke.config.schema import ModelConfig
 from twostroke.errors import (
     BackendError,
     BackendUnavailableError,
+    BundleError,
     ConfigError,
     OutOfMemoryError,
     PlacementError,
 )
 from twostroke.model import Model
-from twostroke.testing import echo
+from twostroke.model.dialects import exported_dialects
+from twostroke.testing import echo, make_echo_bundle
+from twostroke.types import Stroke
 
 from .conftest import OpenModel
 
@@ -83,6 +88,12 @@ def test_a_fallback_is_taken_only_by_name_and_shows(open_model: OpenModel) -> No
     sentence = model.status()["fallback"]
     assert "libmissing.so is not there" in sentence
     assert "echo" in sentence
+
+
+def named(name: str, dialect: Mapping[Stroke, str]) -> BackendSpec:
+    """A backend that knows its own name, as every other than the echo backend does."""
+    kind = type("Named", (echo.EchoBackend,), {"name": name})
+    return spec(name=name, dialect=dialect, open=lambda d, o: kind(d, echo.parse_options(o)))
 
 
 def strayed() -> BackendSpec:
@@ -165,3 +176,88 @@ def test_a_yaml_file_opens_one_of_its_models(
         assert model.engine.stats().num_rows == 1
     with pytest.raises(ConfigError, match="no model 'third'; it has first, second"):
         Model.open(path, name="third", plugins=plugins)
+
+
+def wanting(dialect: str) -> Plugins:
+    """Plugins whose backend `other` wants graphs of a dialect for both strokes."""
+    return plugins_with(spec(name="other", dialect=dict.fromkeys(Stroke, dialect)))
+
+
+@pytest.fixture(scope="module")
+def both_dialects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "both"
+    return make_echo_bundle(folder, dialects=("fused", "standard"))
+
+
+@pytest.fixture(scope="module")
+def standard_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_echo_bundle(tmp_path_factory.mktemp("bundles") / "plain", dialects=("standard",))
+
+
+def told(model: Model, fact: str) -> list[str]:
+    return [model.placement_report[stroke.value][fact] for stroke in Stroke]
+
+
+def test_each_stroke_gets_the_graph_that_its_backend_wants(
+    open_model: OpenModel, both_dialects: Path
+) -> None:
+    model = open_model(both_dialects, plugins=wanting("standard"), prefill={"backend": "other"})
+    assert told(model, "dialect") == ["standard", "fused"]
+    assert told(model, "precision") == ["fp32", "fp32"]
+    assert model.complete("abc").text == "→abc"
+    assert told(open_model(both_dialects), "dialect") == ["fused", "fused"]
+
+
+def test_the_yaml_has_the_last_word_on_the_dialect(
+    open_model: OpenModel, both_dialects: Path
+) -> None:
+    model = open_model(both_dialects, decode={"dialect": "standard"})
+    assert told(model, "dialect") == ["fused", "standard"]
+    assert model.complete("abc").text == "→abc"
+
+
+def test_a_dialect_that_the_yaml_asks_for_and_the_bundle_lacks_ends_the_start(
+    open_model: OpenModel, echo_path: Path, standard_only: Path
+) -> None:
+    with pytest.raises(BundleError, match=r"only a fused prefill graph.*asks for a standard one"):
+        open_model(prefill={"dialect": "standard"}, fallback=["echo"])
+    with pytest.raises(BundleError, match=r"only a standard decode graph.*--dialect fused`"):
+        open_model(standard_only, decode={"dialect": "fused"})
+
+
+def test_a_backend_that_wants_plain_operators_refuses_fused_ones(open_model: OpenModel) -> None:
+    words = r"fused prefill graph, and the backend 'echo' wants a standard one.*--dialect both"
+    with pytest.raises(PlacementError, match=words):
+        open_model(plugins=wanting("standard"), backend="other")
+
+
+def test_another_backend_may_take_over_where_one_gets_no_graph(open_model: OpenModel) -> None:
+    plugins = plugins_with(named("other", dict.fromkeys(Stroke, "standard")))
+    model = open_model(plugins=plugins, backend="other", fallback=["echo"])
+    assert "wants a standard one" in (model.fallback_sentence or "")
+    assert told(model, "backend") == ["echo", "echo"]
+
+
+def test_plain_operators_run_where_fused_ones_are_wanted_and_a_warning_says_so(
+    open_model: OpenModel, standard_only: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = open_model(standard_only)
+    assert told(model, "dialect") == ["standard", "standard"]
+    assert "has no fused prefill graph" in caplog.text
+    assert "sequences decode one at a time" in caplog.text
+    assert model.complete("abc").text == "→abc"
+
+
+def test_an_export_makes_what_the_backends_want(both_dialects: Path) -> None:
+    def exported(plugins: Plugins, **settings: Any) -> tuple[str, ...]:
+        model = ModelConfig(name="m", source="s", **settings)
+        return exported_dialects(model, plugins)
+
+    plugins = wanting("standard")
+    assert exported(plugins, backend="echo") == ("fused",)
+    assert exported(plugins, backend="other") == ("standard",)
+    assert exported(plugins, backend="echo", prefill={"backend": "other"}) == ("fused", "standard")
+    assert exported(plugins, backend="other", prefill={"dialect": "fused"}) == ("fused", "standard")
+    assert exported(plugins, backend="nobody") == ("fused",)
+    high = plugins_with(spec(name="other", priority=999, dialect=dict.fromkeys(Stroke, "standard")))
+    assert exported(high) == ("standard",)

@@ -31,6 +31,17 @@ def test_what_is_written_is_read_and_rows_share_memory():
     assert [float(buffer.read()[row].mean()) for row in range(4)] == [0, 7, 3, 0]
 
 
+def test_a_view_in_another_shape_shares_memory():
+    buffer = allocate_host((2, 6), "float32")
+    view = buffer.reshaped((1, 2, 4))
+    view.write(np.arange(8, dtype=np.float32).reshape(1, 2, 4))
+    assert buffer.read().reshape(-1).tolist() == [*range(8), 0, 0, 0, 0]
+    assert view.ort_value().data_ptr() == buffer.array.ctypes.data
+    assert buffer.reshaped((1, 0, 4)).read().size == 0
+    with pytest.raises(BackendError, match=r"\[2, 6\] cannot be seen as \[13\]"):
+        buffer.reshaped((13,))
+
+
 def test_a_view_keeps_the_memory_alive():
     rows = allocate_host(LARGE, "float32").rows(3, 1)
     gc.collect()

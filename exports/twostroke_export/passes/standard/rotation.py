@@ -1,0 +1,60 @@
+"""Rotary embeddings in plain operators, their angles gathered from tables by position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from twostroke.bundle import contract
+from twostroke_export.passes.standard.plain_ops import PlainOps, dims
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """cos and sin: [positions, rotary_dim / 2] constants, as GroupQueryAttention takes them."""
+
+    cos: ir.Value
+    sin: ir.Value
+    is_interleaved: bool
+
+    def apply(self, ops: PlainOps, states: ir.Value, head_dim: int) -> ir.Value:
+        """Turns [batch, heads, sequence, head_dim]; channels behind rotary_dim stay."""
+        half = self._half
+        if 2 * half == head_dim:
+            return self._turn(ops, states)
+        sizes = ops.ints(2 * half, head_dim - 2 * half)
+        turning, staying = ops.many(2, "Split", states, sizes, axis=-1)
+        return ops("Concat", self._turn(ops, turning), staying, axis=-1)
+
+    @property
+    def _half(self) -> int:
+        return int(dims(self.cos)[1])
+
+    def _turn(self, ops: PlainOps, states: ir.Value) -> ir.Value:
+        """[batch, heads, sequence, rotary_dim] by angles [batch, 1, sequence, rotary_dim]."""
+        half = self._half
+        cos, sin = self._angles(ops, self.cos), self._angles(ops, self.sin)
+        if self.is_interleaved:  # [.., rotary_dim] -> [.., rotary_dim / 2, 2]
+            pairs = ops("Reshape", states, ops.ints(0, 0, 0, half, 2))
+            first, second = ops.many(2, "Split", pairs, ops.ints(1, 1), axis=-1)
+            crossed = ops("Concat", ops("Neg", second), first, axis=-1)
+            crossed = ops("Reshape", crossed, ops.ints(0, 0, 0, 2 * half))
+        else:
+            first, second = ops.many(2, "Split", states, ops.ints(half, half), axis=-1)
+            crossed = ops("Concat", ops("Neg", second), first, axis=-1)
+        return ops("Add", ops("Mul", states, cos), ops("Mul", crossed, sin))
+
+    def _angles(self, ops: PlainOps, table: ir.Value) -> ir.Value:
+        """[batch, 1, sequence, rotary_dim], made once for each table."""
+        return ops.shared(("angles", table, self.is_interleaved), lambda: self._gather(ops, table))
+
+    def _gather(self, ops: PlainOps, table: ir.Value) -> ir.Value:
+        rows = ops("Gather", table, ops.input(contract.POSITION_IDS), axis=0)
+        if self.is_interleaved:  # each angle twice in a row
+            column = ops("Unsqueeze", rows, ops.ints(-1))
+            rows = ops("Concat", column, column, axis=-1)
+            rows = ops("Reshape", rows, ops.ints(0, 0, 2 * self._half))
+        else:
+            rows = ops("Concat", rows, rows, axis=-1)
+        return ops("Unsqueeze", rows, ops.ints(1))
