@@ -14,7 +14,9 @@ from twostroke_export.precision import (
     ACCURACY_LEVEL,
     ACCURACY_LEVELS,
     FLOATS,
+    MIXED,
     PRECISIONS,
+    TARGET_KL,
     Lowering,
     lowering,
 )
@@ -29,8 +31,9 @@ class Recipe:
     """The precision of each stroke and the dialects of a bundle's graphs, the default's first.
 
     `block_size`, `is_symmetric` and `accuracy_level` are of the strokes that are quantised; see
-    `Lowering`. `floats` (a precision's name) is what both graphs compute in, None for what their
-    precisions say; `has_int8_kv` keeps the cache in int8, not in those floats.
+    `Lowering`. `mixed_kl` and `mixed_budget_bytes` bound what is mixed; see `mixed.choose_bits`.
+    `floats` (a precision's name) is what both graphs compute in, None for what their precisions
+    say; `has_int8_kv` keeps the cache in int8, not in those floats.
     """
 
     prefill: str = "int8"
@@ -39,6 +42,8 @@ class Recipe:
     block_size: int = BLOCK_SIZE
     is_symmetric: bool | None = None
     accuracy_level: int = ACCURACY_LEVEL
+    mixed_kl: float = TARGET_KL
+    mixed_budget_bytes: int | None = None
     floats: str | None = None
     has_int8_kv: bool = False
 
@@ -91,11 +96,14 @@ def recipe_of(options: ExportOptions) -> Recipe:
         accuracy_level=_one_of(
             options.accuracy_level, ACCURACY_LEVELS, "accuracy level", ACCURACY_LEVEL
         ),
+        mixed_kl=TARGET_KL if options.mixed_kl is None else options.mixed_kl,
+        mixed_budget_bytes=options.mixed_budget_bytes,
         floats=options.activations,
         has_int8_kv=options.kv_dtype == "int8",
     )
     check_precisions(recipe.precisions)
     _check_blocks(options, recipe)
+    _check_mixed(options, recipe)
     _check_floats(recipe)
     _check_kv(options, recipe)
     return recipe
@@ -134,6 +142,18 @@ def _check_blocks(options: ExportOptions, recipe: Recipe) -> None:
             recipe.accuracy_level,
             ACCURACY_LEVEL,
         )
+
+
+def _check_mixed(options: ExportOptions, recipe: Recipe) -> None:
+    given = {"--mixed-kl": options.mixed_kl, "--mixed-mb": options.mixed_budget_bytes}
+    for flag, value in given.items():
+        if value is not None and MIXED not in recipe.precisions:
+            raise ExportError(
+                f"{flag} is for the precision {MIXED}, not for {'/'.join(recipe.precisions)}; "
+                f"choose --precision {MIXED} or leave it out."
+            )
+        if value is not None and not value > 0:
+            raise ExportError(f"{flag} must be more than 0, not {value:g}.")
 
 
 def _check_floats(recipe: Recipe) -> None:

@@ -13,16 +13,15 @@ from twostroke.cli.progress import size
 from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.balance import balance
+from twostroke_export.calibrated import calibrate
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
 from twostroke_export.footprint import Stored, count, estimate, footprint
 from twostroke_export.kv_scales import kv_scales
+from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
-from twostroke_export.passes.pack_gate_up import pack_gate_up
-from twostroke_export.passes.pack_qkv import pack_qkv
 from twostroke_export.passes.quantise_kv import quantise_kv
 from twostroke_export.passes.standard.standardise import standardise
-from twostroke_export.precision import Lowering
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
@@ -46,18 +45,20 @@ def write_bundle(
     scales = None
     if recipe.has_int8_kv:  # behind `balance`, which rescales values
         scales = kv_scales(prepared.loaded.model, prepared.observed, ids)
+    calibrated = calibrate(prepared, recipe, lambda fraction: report("choose bits", 0.5 * fraction))
     prepared.cast(recipe.activations)
     stored: dict[Stroke, Stored] = {}
     with WeightFile(folder) as weights:
         for number, stroke in enumerate(Stroke):
-            report(f"trace {stroke}", 0.5 * number)
+            report(f"trace {stroke}", 0.5 + 0.25 * number)
             model = prepared.graph(stroke).clone()
-            report(f"write {stroke}", 0.5 * number + 0.3)
-            lowering = recipe.lowering(stroke)
+            report(f"write {stroke}", 0.65 + 0.25 * number)
+            lowering = calibrated.lowering(recipe, stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
             if scales is not None:
                 quantise_kv(model.graph, scales)
+            finish(model.graph)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
             graphs = _save(model, stroke, recipe, weights, folder)
             stored[stroke] = count(graphs)
@@ -67,6 +68,7 @@ def write_bundle(
         prepared.loaded,
         prepared.observed,
         recipe,
+        calibrated,
         context_tokens=prepared.context_tokens,
         name=name,
         weights=footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE]),
@@ -102,11 +104,3 @@ def _save(
         weights.store_initializers(graph.graph)
         ir.save(graph, folder / graph_file(stroke, dialect))
     return [model.graph for model in graphs.values()]
-
-
-def pack(graph: ir.Graph, lowering: Lowering) -> None:
-    """Packs products that read one value, where one is faster than its parts. Mutates."""
-    pack_qkv(graph)
-    # In floats a prompt loses more to parting gate from up than either stroke gains.
-    if lowering.head is not None:
-        pack_gate_up(graph)

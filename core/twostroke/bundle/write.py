@@ -66,11 +66,34 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
         if path.is_file() and path != folder / MANIFEST_NAME
     }
     sealed = manifest.model_copy(update={"files": files})
-    with (folder / MANIFEST_NAME).open("w", encoding="utf-8", newline="\n") as file:
-        file.write(sealed.model_dump_json(indent=2) + "\n")
+    _write(folder / MANIFEST_NAME, sealed)
+    return sealed
+
+
+def rewrite_manifest(root: Path, manifest: Manifest) -> None:
+    """Puts another `bundle.json` in the place of a bundle's, in one step.
+
+    Raises:
+        BundleError: the folder cannot be written.
+    """
+    # Not in the list of files, so a copy that a crash leaves behind does no harm.
+    beside = root / f".{MANIFEST_NAME}.{secrets.token_hex(len(_RANDOM) // 2)}{_PART}"
+    try:
+        _write(beside, manifest)
+        beside.replace(root / MANIFEST_NAME)
+    except OSError as error:
+        raise BundleError(
+            f"{root / MANIFEST_NAME} cannot be written: {error.strerror}; nothing was changed."
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _write(path: Path, manifest: Manifest) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(manifest.model_dump_json(indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    return sealed
 
 
 def _make(folder: Path) -> None:

@@ -85,7 +85,7 @@ class ServerConfig(_Section):
     )
 
 
-Precision = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed", "int4"]
 
 
 class StrokeConfig(_Section):

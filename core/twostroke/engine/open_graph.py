@@ -12,6 +12,7 @@ from twostroke.bundle.contract import (
     INPUT_IDS,
     LOGIT_INDEX,
     LOGITS,
+    NUM_LOGITS_TO_KEEP,
     check_contract,
     past_names,
     present_names,
@@ -26,8 +27,14 @@ class LogitRows(enum.Enum):
 
     CHOSEN = "chosen"  # those of logit_index [batch, k]
     ONE = "one"  # the one of logit_index [batch]
+    TAIL = "tail"  # the last num_logits_to_keep ones
     LAST = "last"  # the last, unasked
     ALL = "all"  # every one
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether one run can answer more than one position."""
+        return self in (LogitRows.CHOSEN, LogitRows.TAIL, LogitRows.ALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,8 @@ def _logit_rows(name: str, session: Session) -> LogitRows:
     if LOGIT_INDEX in session.inputs:
         rank = len(session.inputs[LOGIT_INDEX].shape)
         return LogitRows.CHOSEN if rank == 2 else LogitRows.ONE
+    if NUM_LOGITS_TO_KEEP in session.inputs:
+        return LogitRows.TAIL
     is_last = logits[1] == 1 or session.inputs[INPUT_IDS].shape[-1] == 1
     return LogitRows.LAST if is_last else LogitRows.ALL
 

@@ -22,6 +22,7 @@ from twostroke_export.quantise import BLOCK_SIZES, Blocks
 from twostroke_export.weights import WeightFile
 
 _DOMAIN = "com.microsoft"
+_EVERY = "every_expert_of_"  # begins the names of ids that leave out none
 
 
 def lower_gathered_experts(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> int:
@@ -42,6 +43,11 @@ def lower_gathered_experts(graph: ir.Graph, lowering: Lowering, weights: WeightF
     if num_quantised:
         graph.opset_imports.setdefault(_DOMAIN, 1)
     return num_quantised
+
+
+def names_every_expert(ids: ir.Value) -> bool:
+    """Whether the ids of a gather are those of all experts in order."""
+    return (ids.name or "").startswith(_EVERY)
 
 
 def _readers(parameter: ir.Value) -> list[ir.Node]:
@@ -77,7 +83,7 @@ def _rewrite(
     values, *rest = store_blocks(
         graph, parameter, lambda number: stack[number], len(stack), blocks, weights
     )
-    chosen = node.inputs[1] if node.op_type == "Gather" else _all_of(graph, len(stack))
+    chosen = node.inputs[1] if node.op_type == "Gather" else _every(graph, len(stack))
     gathered = ir.node(
         "GatherBlockQuantized",
         [values, chosen, *rest],
@@ -100,12 +106,12 @@ def _rewrite(
             node.replace_input_with(index, gathered.outputs[0])
 
 
-def _all_of(graph: ir.Graph, num_experts: int) -> ir.Value:
+def _every(graph: ir.Graph, num_experts: int) -> ir.Value:
     """[experts] int64: 0, 1, 2 …, in a way that no session can fold.
 
     Folding would keep the floats of every expert in memory, for which nobody asked.
     """
-    name = f"all_of_{num_experts}_experts"
+    name = f"{_EVERY}{num_experts}"
     found = [node for node in graph if node.outputs[0].name == name]
     if found:
         return found[0].outputs[0]

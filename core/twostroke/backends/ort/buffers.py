@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import mmap
 from typing import Any
@@ -39,7 +40,7 @@ class HostBuffer:
     @property
     def dtype(self) -> str:
         """Numpy's name of the dtype."""
-        return self.array.dtype.name
+        return _dtype_name(self.array.dtype)
 
     def rows(self, start: int, count: int) -> HostBuffer:
         """Rows [start, start + count) of the first axis, over the same memory."""
@@ -79,6 +80,11 @@ class HostBuffer:
     def bind_output(self, binding: Any, name: str) -> None:
         """Ties this memory to a graph output of an IOBinding."""
         binding.bind_ortvalue_output(name, self.ort_value())
+
+
+@functools.cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype.name)  # numpy puts it together anew each time, and bindings ask 125 times
 
 
 def check_like(buffer: Any, values: Array) -> None:
