@@ -182,7 +182,8 @@ class SelfCheck(_Fact):
 class Manifest(_Fact):
     """The whole of `bundle.json`. There is a graph for each stroke; the first one is the default.
 
-    `verifications` holds one for each dialect, the default's first.
+    `verifications` holds one for each dialect, the default's first. `manifest_sha256` is written by
+    `seal` and checked when a bundle is opened; see `twostroke.bundle.digest`.
     """
 
     format_version: int = FORMAT_VERSION
@@ -199,6 +200,7 @@ class Manifest(_Fact):
     source: dict[str, Any] = Field(default_factory=dict)
     exporter: dict[str, str] = Field(default_factory=dict)
     files: dict[str, FileFact] = Field(default_factory=dict)
+    manifest_sha256: str | None = None
 
     @field_validator("graphs")
     @classmethod
