@@ -14,9 +14,8 @@ from twostroke_export.context import context_limit, effective_context
 from twostroke_export.load import Loaded, load
 from twostroke_export.lora import merge
 from twostroke_export.observe import Observed, observe
-from twostroke_export.passes.silu import fuse_silu
+from twostroke_export.passes.fuse import fuse
 from twostroke_export.passes.simplify import simplify
-from twostroke_export.passes.skip_norm import fuse_skip_norm
 from twostroke_export.reference import Reference, measure_reference
 from twostroke_export.source import Source, resolve
 from twostroke_export.trace import trace
@@ -43,8 +42,7 @@ class Prepared:
         if stroke not in self.graphs:
             model = trace(self.loaded.model, self.observed, stroke, self.context_tokens)
             simplify(model)
-            fuse_skip_norm(model.graph)
-            fuse_silu(model.graph)
+            fuse(model.graph)
             self.graphs[stroke] = model
         return self.graphs[stroke]
 

@@ -10,6 +10,7 @@ import torch
 from twostroke.bundle import contract
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
+from twostroke_export.activations import fused_activations
 from twostroke_export.experts import choosing_experts
 from twostroke_export.norms import fused_norms
 from twostroke_export.observe import Observed
@@ -35,6 +36,7 @@ def trace(model: Any, observed: Observed, stroke: Stroke, context_tokens: int) -
         attending(model, FUSED),
         choosing_experts(model, stroke, is_fused=True),
         fused_norms(model),
+        fused_activations(model),
         rotating_later(observed.rotary),
         quiet(),
         torch.no_grad(),

@@ -13,11 +13,9 @@ from twostroke_export import assets
 from twostroke_export.balance import balance
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
+from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
-from twostroke_export.passes.pack_gate_up import pack_gate_up
-from twostroke_export.passes.pack_qkv import pack_qkv
 from twostroke_export.passes.standard.standardise import standardise
-from twostroke_export.precision import Lowering
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
@@ -44,6 +42,7 @@ def write_bundle(
             lowering = recipe.lowering(stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
+            finish(model.graph)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
             _save(model, stroke, recipe, weights, folder)
     assets.write_assets(prepared.source, prepared.loaded, folder)
@@ -69,11 +68,3 @@ def _save(
             standardise(graph, weights)
         weights.store_initializers(graph.graph)
         ir.save(graph, folder / graph_file(stroke, dialect))
-
-
-def pack(graph: ir.Graph, lowering: Lowering) -> None:
-    """Packs products that read one value, where one is faster than its parts. Mutates."""
-    pack_qkv(graph)
-    # In floats a prompt loses more to parting gate from up than either stroke gains.
-    if lowering.head is not None:
-        pack_gate_up(graph)

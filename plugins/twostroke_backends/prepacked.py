@@ -69,7 +69,7 @@ def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> P
         return None
     root = graph.parent.absolute()
     try:
-        host = _host(optimization)
+        host = _host(optimization, graphs)
         entry = packed_root() / _key(root, host)
         with _building:
             if not _is_whole(entry):
@@ -97,9 +97,10 @@ def _graphs_of_bundle(graph: Path) -> tuple[str, ...]:
     return tuple(name for name in dialects if dialects[name] == dialects.get(graph.name))
 
 
-def _host(optimization: str) -> str:
-    """What the packed bytes depend on beside the bundle."""
-    return "\n".join((_FORMAT, onnxruntime().__version__, cpu_facts.cpu_kind(), optimization))
+def _host(optimization: str, graphs: Sequence[str]) -> str:
+    """What the packed bytes depend on beside the bundle; each dialect has an entry of its own."""
+    runtime = onnxruntime().__version__
+    return "\n".join((_FORMAT, runtime, cpu_facts.cpu_kind(), optimization, *graphs))
 
 
 def _key(root: Path, host: str) -> str:

@@ -14,7 +14,8 @@ from twostroke.bundle import open_bundle
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export.experts import choosing_experts, settle
-from twostroke_export.pipeline import export_all
+from twostroke_export.pipeline import export_all, export_recipes
+from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WEIGHTS_NAME
 
 SIZES = {"num_experts_per_tok": 2, "num_local_experts": 4}
@@ -109,6 +110,22 @@ def test_a_mixture_exports_in_every_precision(bundles, precision, operators):
         stored = {tensor.name for tensor in graph.initializer}
         turned = [node.input[0] for node in graph.node if node.op_type == "Transpose"]
         assert not stored.intersection(turned)
+
+
+def test_experts_without_an_operator_are_quantised_too(make_model, tmp_path):
+    folder = make_model("mixtral", num_hidden_layers=1, hidden_act="gelu", **SIZES)
+    recipe = Recipe(prefill="int8", decode="int8", dialects=("fused", "standard"))
+    export_recipes(str(folder), {tmp_path / "int8": recipe})
+    bundle = open_bundle(tmp_path / "int8")
+    for stroke in Stroke:
+        graph = onnx.load(bundle.graph(stroke), load_external_data=False).graph
+        found = Counter(node.op_type for node in graph.node)
+        assert found["GatherBlockQuantized"] == 3  # the embedding, gate and up, down
+    num_weights = 4 * 3 * 64 * 128 + 2 * 320 * 64 + 4 * 64 * 64
+    assert (bundle.root / WEIGHTS_NAME).stat().st_size < 1.5 * num_weights
+    divergences = {v.dialect: v.mean_kl for v in bundle.manifest.verifications}
+    assert set(divergences) == {"fused", "standard"}
+    assert max(divergences.values()) < 0.01
 
 
 def test_the_bundle_shrinks_with_the_experts(bundles):

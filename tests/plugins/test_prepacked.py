@@ -14,6 +14,7 @@ import pytest
 
 from twostroke.backends import Device
 from twostroke.errors import BundleError
+from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import Stroke
 from twostroke_backends import prepacked
 from twostroke_backends.cpu import CpuBackend
@@ -66,6 +67,17 @@ def test_both_graphs_share_one_file(bundle, cache):
         "decode.onnx",
         "prefill.onnx",
     ]  # nothing was written into the bundle
+
+
+def test_each_dialect_has_an_entry_of_its_own(tmp_path, cache, caplog):
+    bundle = make_onnx_bundle(tmp_path / "both", TinyModel(dialects=("fused", "standard")))
+    backend = CpuBackend(Device(0, "", "cpu"), {})
+    for _ in range(2):
+        for stroke in Stroke:
+            backend.open_session(bundle / f"{stroke}.onnx", stroke)
+            backend.open_session(bundle / f"{stroke}.standard.onnx", stroke)
+    assert len(entries(cache)) == 2
+    assert caplog.records == []
 
 
 def test_graphs_with_different_weights_share_the_equal_ones(uneven_bundle, bundle, cache):

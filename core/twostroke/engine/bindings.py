@@ -13,7 +13,7 @@ from twostroke.backends.protocol import Binding, Buffer
 from twostroke.bundle.contract import ATTENTION_MASK, LOGITS
 from twostroke.engine.kv_buffers import KVBuffers, present_of
 from twostroke.engine.logits import LogitBuffers, Logits
-from twostroke.engine.open_graph import OpenGraph
+from twostroke.engine.open_graph import LogitRows, OpenGraph
 from twostroke.engine.small_inputs import SmallInputs
 from twostroke.types import TokenId
 
@@ -41,6 +41,7 @@ class InPlaceRuns:
         self._kept: OrderedDict[tuple[int, int, int], BoundRun] = OrderedDict()
         self._logits = LogitBuffers(graph, vocab_size)
         self._has_mask = ATTENTION_MASK in graph.small_inputs
+        self._answers_all = graph.logit_rows is LogitRows.ALL
 
     def run(
         self,
@@ -59,7 +60,8 @@ class InPlaceRuns:
             EngineError: the run failed.
         """
         count, num_new = len(token_ids), len(token_ids[0])
-        if self._has_mask or len(wanted) > 1:  # a shape of its own in nearly every run
+        is_long = len(wanted) > 1 or (self._answers_all and num_new > 1)
+        if self._has_mask or is_long:  # another mask each time, or logits too large to be kept
             total = max(past_lengths) + num_new
             bound = self._bind(start_row, count, num_new, len(wanted), total)
         else:

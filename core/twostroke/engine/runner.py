@@ -50,6 +50,7 @@ class Runner:
         num_rows: int,
         capacity_tokens: int,
     ) -> None:
+        check_hand_over(prefill, decode)
         self._prefill, self._decode = prefill, decode
         self.vocab_size = decode.vocab_size or manifest.architecture.vocab_size
         self.chunks_prompts = prefill.takes_chunks or decode.takes_chunks
@@ -73,7 +74,6 @@ class Runner:
         self._has_one_kv = shares_kv(prefill, decode)
         if not self._has_one_kv:
             self._prefill_kv = open_kv(prefill)
-        check_hand_over(prefill, decode)
         self._prefill_runs = open_runs(prefill, self._prefill_kv)
         self._decode_runs = open_runs(decode, self._decode_kv)
         # Tokens of each row that the prefill graph's cache holds as well; decode adds to its own.

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from twostroke_export.experts import DOMAIN, OPERATOR
-from twostroke_export.passes.linears import find_linears
 
 MATRICES = ("gate_up", "down")
 _INPUTS = ("states", "chosen", "weights", *MATRICES, *(f"{name}_bias" for name in MATRICES))
@@ -80,17 +79,17 @@ def find_experts(graph: ir.Graph) -> list[ExpertsNode]:
 
 
 def find_routers(graph: ir.Graph) -> set[ir.Node]:
-    """The linear products that choose experts: small, and what they decide is all or nothing."""
-    linears = {linear.node for linear in find_linears(graph)}
+    """The products that choose experts: they are small, and what they decide is all or nothing."""
     routers: set[ir.Node] = set()
     seen: set[ir.Node] = set()
-    ahead = [experts.operand("chosen").producer() for experts in find_experts(graph)]
+    ahead: list[ir.Node | None] = [node for node in graph if node.op_type == "TopK"]
+    ahead += [experts.operand("chosen").producer() for experts in find_experts(graph)]
     while ahead:
         node = ahead.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if node in linears:
+        if node.op_type in ("MatMul", "Gemm"):
             routers.add(node)
         else:
             ahead += [value.producer() for value in node.inputs if value is not None]

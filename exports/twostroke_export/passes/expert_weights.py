@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,21 +47,44 @@ class ExpertWeights:
         values: [experts, out, in * bits / 8] uint8; scales: [experts, out, blocks] float32;
         zero points: [experts, out, ceil(blocks * bits / 8)] uint8.
         """
-        made: list[QuantisedMatrix] = []
+        parameter, num_experts = experts.operand(name), experts.integer("num_experts")
 
-        def part(field: str) -> npt.NDArray[Any]:
-            if not made:  # by the expert, which bounds the copies in floats
-                numbers = range(experts.integer("num_experts"))
-                made.extend(quantise(experts.rows(name, number), blocks) for number in numbers)
-            parts = [getattr(matrix, field) for matrix in made]
-            return np.stack([array.reshape(len(array), -1) for array in parts])
+        def rows(number: int) -> npt.NDArray[Any]:
+            return experts.rows(name, number)
 
-        def stored(field: str) -> ir.Value:
-            key = parameter_key(experts.operand(name), f"experts {field} of {blocks}")
-            return constant(self.graph, self.weights.once(key, lambda: part(field)))
+        values, scales, *zeros = store_blocks(
+            self.graph, parameter, rows, num_experts, blocks, self.weights
+        )
+        return values, scales, zeros[0] if zeros else None
 
-        zeros = None if blocks.is_symmetric else stored("zero_points")
-        return stored("values"), stored("scales"), zeros
+
+def store_blocks(
+    graph: ir.Graph,
+    parameter: ir.Value,
+    rows: Callable[[int], npt.NDArray[Any]],
+    num_experts: int,
+    blocks: Blocks,
+    weights: WeightFile,
+) -> list[ir.Value]:
+    """Quantises what `rows` makes of each expert: values, scales and zero points, if any.
+
+    One expert is taken at a time, which bounds the copies in floats.
+    """
+    made: list[QuantisedMatrix] = []
+
+    def part(field: str) -> npt.NDArray[Any]:
+        if not made:
+            numbers = range(num_experts)
+            made.extend(quantise(rows(i).astype(np.float32, copy=False), blocks) for i in numbers)
+        parts = [getattr(matrix, field) for matrix in made]
+        return np.stack([array.reshape(len(array), -1) for array in parts])
+
+    fields = ("values", "scales", *(() if blocks.is_symmetric else ("zero_points",)))
+    keys = [parameter_key(parameter, f"experts {field} of {blocks}") for field in fields]
+    return [
+        constant(graph, weights.once(key, functools.partial(part, field)))
+        for field, key in zip(fields, keys, strict=True)
+    ]
 
 
 def fitting_blocks(experts: ExpertsNode, lowering: Lowering) -> Blocks | None:

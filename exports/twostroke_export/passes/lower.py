@@ -13,6 +13,7 @@ import onnx_ir as ir
 from twostroke.bundle import contract
 from twostroke_export.passes.expert_node import find_routers
 from twostroke_export.passes.experts import lower_experts
+from twostroke_export.passes.gathered_experts import lower_gathered_experts
 from twostroke_export.passes.linears import (
     MIN_SIDE,
     Linear,
@@ -32,6 +33,7 @@ def lower(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> None:
     """Rewrites linear products, experts and the embedding as `lowering` says. Mutates the graph."""
     linears, routers = find_linears(graph), find_routers(graph)
     lower_experts(graph, lowering, weights)
+    lower_gathered_experts(graph, lowering, weights)
     embeddings = {
         parameter_key(table, ""): node
         for node in graph

@@ -49,12 +49,12 @@ def tiny_tokenizer() -> Tokenizer:
 def save_tiny_model(folder: Path, model_type: str, **changes: Any) -> Path:
     """Saves a random model of `model_type` with its tokenizer into `folder`; answers `folder`.
 
-    `changes` are config values that differ from `SIZES`. The weights are the same on every call.
+    `changes` are config values that differ from `SIZES`. The weights are the same on every call,
+    and large enough that the logits differ; a wide model wants a smaller `initializer_range`.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(model_type, **{**SIZES, **changes})
-    config.initializer_range = 0.1  # large enough that the logits differ
+    config = AutoConfig.for_model(model_type, **{**SIZES, "initializer_range": 0.1, **changes})
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():

@@ -9,6 +9,7 @@ import pytest
 
 from twostroke.bundle import open_bundle
 from twostroke.engine import EngineLimits, build_engine
+from twostroke.errors import ContractError, EngineError
 from twostroke.types import Request, SamplingParams, Stroke
 
 cpu = pytest.importorskip("twostroke_backends.cpu", reason="the CPU backend is not installed")
@@ -115,6 +116,44 @@ def test_chunks_of_any_size_give_the_same_answers(open_engine, expected, recorde
     for chunk in (3, 64, 256):
         engine = open_engine(1, dialect, dialect, prefill_chunk_tokens=chunk)
         assert serve(engine, make_requests(engine.vocab_size), recorder) == expected
+
+
+def test_two_graphs_that_keep_other_numbers_are_refused(tiny, backends, tmp_path):
+    half = open_bundle(
+        onnx_bundles.make_onnx_bundle(
+            tmp_path / "half", onnx_bundles.TinyModel(kv_dtype="float16", dialects=("standard",))
+        )
+    )
+    whole = open_bundle(tiny)
+
+    class Uneven:
+        manifest = whole.manifest
+
+        def graph(self, stroke, dialect=None):
+            return (half if stroke is Stroke.PREFILL else whole).graph(stroke, "standard")
+
+    opened = []
+
+    class Counting(cpu.CpuBackend):
+        def open_session(self, graph, stroke):
+            opened.append(super().open_session(graph, stroke))
+            return opened[-1]
+
+    (device,) = cpu.probe().devices
+    backend = Counting(device, {"share_weights": False})
+    words = r"prefill.*\.onnx keeps its KV cache in float16, decode.*\.onnx in float32"
+    with pytest.raises(ContractError, match=words):
+        build_engine(
+            Uneven(),
+            backend,
+            backend,
+            EngineLimits(kv_budget_bytes=2**25),
+            dialects=dict.fromkeys(Stroke, "standard"),
+        )
+    assert len(opened) == 2
+    for session in opened:
+        with pytest.raises(EngineError, match="closed"):
+            session.run(None, {})
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)

@@ -145,6 +145,27 @@ def test_residual_norms(fused):
     check(theirs, mine)
 
 
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("half", [2, HEAD_DIM // 2])
+def test_rotations_before_attention(fused, half, interleaved):
+    one = fused()
+    rows, num_new = one.feeds["input_ids"].shape
+    positions = np.arange(rows * num_new).reshape(rows, num_new)
+    size = ("batch", "sequence", HEADS * HEAD_DIM)
+    states = one.input("x", one.random(rows, num_new, size[2]), *size)
+    angles = one.random(64, half)
+    tables = [one.stored(np.cos(angles)), one.stored(np.sin(angles))]
+    theirs, mine, _ = one.run(
+        "RotaryEmbedding",
+        [states, one.input("position_ids", positions), *tables],
+        ["y"],
+        num_heads=HEADS,
+        interleaved=interleaved,
+        rotary_embedding_dim=2 * half,
+    )
+    check(theirs, mine)
+
+
 @pytest.mark.parametrize("alpha", [1.0, 1.702])
 def test_quick_gelu(fused, alpha):
     one = fused()

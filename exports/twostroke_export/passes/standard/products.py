@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from twostroke.errors import ExportError
+from twostroke_export.passes.gathered_experts import names_every_expert
 from twostroke_export.passes.standard.dequantise import QuantisedMatrix
 from twostroke_export.passes.standard.plain_ops import PlainOps, dims, floats_of, optional, required
 
@@ -63,20 +64,23 @@ def plain_quantised_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
 
 
 def plain_quantised_gather(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
-    """GatherBlockQuantized: rows of a quantised table [rows, columns], by ids [batch, sequence].
+    """GatherBlockQuantized: of a table [rows, columns] by ids [batch, sequence], or of experts.
+
+    The matrices of experts [experts, rows, columns] are gathered by ids [chosen], or all are read.
 
     Raises:
-        ExportError: the table is laid out in another way than the exporter's embeddings.
+        ExportError: the table is laid out in another way than the exporter's.
     """
     bits, block_size = _int(node, "bits", 4), _int(node, "block_size")
     table, ids, scales = (required(node, index) for index in range(3))
     layout = (_int(node, "gather_axis", 0), _int(node, "quantize_axis", 1))
-    if layout != (0, 1) or table.dtype != ir.DataType.UINT8:
+    if layout != (0, len(dims(table)) - 1) or table.dtype != ir.DataType.UINT8:
         raise ExportError(
             "A quantised table is gathered along another axis than its rows, which the standard "
             "dialect cannot do; export with --dialect fused."
         )
-    return [QuantisedMatrix(table, scales, optional(node, 3), bits, block_size).rows(ops, ids)]
+    matrix = QuantisedMatrix(table, scales, optional(node, 3), bits, block_size)
+    return [matrix.whole(ops) if names_every_expert(ids) else matrix.rows(ops, ids)]
 
 
 def _turned(ops: PlainOps, value: ir.Value) -> ir.Value:

@@ -56,6 +56,16 @@ def test_rows_are_views_at_their_offset():
     assert buffer.read()[:, 0, 0].tolist() == [0, 5, 7, 0]
 
 
+def test_a_view_in_another_shape_shares_memory():
+    buffer = allocate_on_device(HostAsDevice(), (2, 6), "float32")
+    view = buffer.reshaped((1, 2, 4))
+    assert (view.address, view.shape, view.dtype) == (buffer.address, (1, 2, 4), "float32")
+    view.write(np.arange(8, dtype=np.float32).reshape(1, 2, 4))
+    assert buffer.read().reshape(-1).tolist() == [*range(8), 0, 0, 0, 0]
+    with pytest.raises(BackendError, match="cannot be seen as"):
+        buffer.reshaped((13,))
+
+
 def test_reading_copies():
     buffer = allocate_on_device(HostAsDevice(), (2,), "int32")
     read = buffer.read()
