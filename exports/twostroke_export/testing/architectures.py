@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from twostroke.bundle.manifest import Dialect
+
 MAX_TOKENS = 256
 WINDOW_TOKENS = 16  # shorter than every prompt, so that it matters
 _GPT2: dict[str, Any] = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_TOKENS}
@@ -27,6 +29,7 @@ _LONG_ROPE = {
 }
 _EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "num_local_experts": 4}
 _MOE_NOTE = "both strokes read the chosen experts only"
+_OWN_NOTE = "attention code of its own: standard dialect only, one row at a time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Architecture:
 
     name: unique; model_type: transformers' name; changes: config values that differ from the tiny
     default; note: a limit the table tells; refusal: part of the sentence that refuses the
-    architecture, None where the export must match.
+    architecture, None where the export must match; dialect: the one that is exported.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Architecture:
     changes: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     refusal: str | None = None
+    dialect: Dialect = "fused"
 
 
 def _plain(name: str, note: str = "", **changes: Any) -> Architecture:
@@ -79,6 +83,6 @@ ARCHITECTURES = (
     _plain("olmoe", _MOE_NOTE, num_experts=4, num_experts_per_tok=2),
     _plain("granitemoe", _MOE_NOTE, **_EXPERTS),
     _plain("gpt_oss", _MOE_NOTE, head_dim=16, sliding_window=WINDOW_TOKENS, **_EXPERTS),
-    Architecture("falcon", "falcon", {}, refusal="does not dispatch its attention"),
-    Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, refusal="does not dispatch its"),
+    Architecture("falcon", "falcon", {}, _OWN_NOTE, dialect="standard"),
+    Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, _OWN_NOTE, dialect="standard"),
 )
