@@ -27,10 +27,13 @@ class LogitBuffers:
         self._single: dict[int, Buffer] = {}
         self._several: Buffer | None = None
 
-    def of(self, count: int, num_new: int, num_wanted: int) -> Buffer:
+    def of(self, count: int, num_new: int, wanted: Sequence[int]) -> Buffer:
         """The buffer for a run of `count` rows with `num_new` tokens each."""
-        by_kind = {LogitRows.ALL: num_new, LogitRows.CHOSEN: num_wanted}
-        num_positions = by_kind.get(self._graph.logit_rows, 1)
+        num_positions = {
+            LogitRows.ALL: num_new,
+            LogitRows.TAIL: num_new - wanted[0],
+            LogitRows.CHOSEN: len(wanted),
+        }.get(self._graph.logit_rows, 1)
         shape = (count, num_positions, self._vocab_size)
         if num_positions == 1:
             if count not in self._single:
@@ -47,10 +50,9 @@ class LogitBuffers:
         May be a view that the next run overwrites.
         """
         logits = buffer.read()  # [batch, positions, vocab]
-        if self._graph.logit_rows is LogitRows.ALL:
-            first, last = wanted[0], wanted[-1]
-            assert last - first == len(wanted) - 1  # neighbours: a view is enough
-            logits = logits[:, first : last + 1]
+        # Wanted positions are neighbours, so a view is enough.
+        first = wanted[0] if self._graph.logit_rows is LogitRows.ALL else 0
+        logits = logits[:, first : first + len(wanted)]
         return logits.astype(np.float32, copy=False)
 
     def clear(self) -> None:
