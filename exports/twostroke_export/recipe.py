@@ -13,7 +13,9 @@ from twostroke.types import Stroke
 from twostroke_export.precision import (
     ACCURACY_LEVEL,
     ACCURACY_LEVELS,
+    MIXED,
     PRECISIONS,
+    TARGET_KL,
     Lowering,
     lowering,
 )
@@ -28,7 +30,7 @@ class Recipe:
     """The precision of each stroke and the dialects of a bundle's graphs, the default's first.
 
     `block_size`, `is_symmetric` and `accuracy_level` are of the strokes that are quantised; see
-    `Lowering`.
+    `Lowering`. `mixed_kl` and `mixed_budget_bytes` bound what is mixed; see `mixed.choose_bits`.
     """
 
     prefill: str = "int8"
@@ -37,6 +39,8 @@ class Recipe:
     block_size: int = BLOCK_SIZE
     is_symmetric: bool | None = None
     accuracy_level: int = ACCURACY_LEVEL
+    mixed_kl: float = TARGET_KL
+    mixed_budget_bytes: int | None = None
 
     def precision(self, stroke: Stroke) -> str:
         """The precision of a stroke's graph."""
@@ -78,9 +82,12 @@ def recipe_of(options: ExportOptions) -> Recipe:
         accuracy_level=_one_of(
             options.accuracy_level, ACCURACY_LEVELS, "accuracy level", ACCURACY_LEVEL
         ),
+        mixed_kl=TARGET_KL if options.mixed_kl is None else options.mixed_kl,
+        mixed_budget_bytes=options.mixed_budget_bytes,
     )
     check_precisions(recipe.precisions)
     _check_blocks(options, recipe)
+    _check_mixed(options, recipe)
     return recipe
 
 
@@ -117,6 +124,18 @@ def _check_blocks(options: ExportOptions, recipe: Recipe) -> None:
             recipe.accuracy_level,
             ACCURACY_LEVEL,
         )
+
+
+def _check_mixed(options: ExportOptions, recipe: Recipe) -> None:
+    given = {"--mixed-kl": options.mixed_kl, "--mixed-mb": options.mixed_budget_bytes}
+    for flag, value in given.items():
+        if value is not None and MIXED not in recipe.precisions:
+            raise ExportError(
+                f"{flag} is for the precision {MIXED}, not for {'/'.join(recipe.precisions)}; "
+                f"choose --precision {MIXED} or leave it out."
+            )
+        if value is not None and not value > 0:
+            raise ExportError(f"{flag} must be more than 0, not {value:g}.")
 
 
 def _one_of(given: int | None, known: tuple[int, ...], what: str, default: int) -> int:

@@ -11,6 +11,7 @@ from twostroke.bundle.manifest import Manifest, graph_file
 from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.balance import balance
+from twostroke_export.calibrated import calibrate
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
 from twostroke_export.passes.fuse import finish, pack
@@ -33,13 +34,14 @@ def write_bundle(
         graphs = [prepared.graph(stroke) for stroke in Stroke]  # both read the same parameters
         ids = calibration_ids(prepared.loaded, prepared.context_tokens)
         balance(prepared.loaded.model, graphs[0].graph, ids)
+    calibrated = calibrate(prepared, recipe, lambda fraction: report("choose bits", 0.5 * fraction))
     prepared.cast(recipe.activations)
     with WeightFile(folder) as weights:
         for number, stroke in enumerate(Stroke):
-            report(f"trace {stroke}", 0.5 * number)
+            report(f"trace {stroke}", 0.5 + 0.25 * number)
             model = prepared.graph(stroke).clone()
-            report(f"write {stroke}", 0.5 * number + 0.3)
-            lowering = recipe.lowering(stroke)
+            report(f"write {stroke}", 0.65 + 0.25 * number)
+            lowering = calibrated.lowering(recipe, stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
             finish(model.graph)
@@ -51,6 +53,7 @@ def write_bundle(
         prepared.loaded,
         prepared.observed,
         recipe,
+        calibrated,
         context_tokens=prepared.context_tokens,
         name=name,
     )

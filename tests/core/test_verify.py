@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from twostroke.bundle import MANIFEST_NAME, Manifest, open_bundle
+from twostroke.bundle.digest import with_digest
 from twostroke.bundle.manifest import SelfCheck, Verification
 from twostroke.errors import BundleError
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
@@ -37,10 +38,10 @@ def check_of(greedy: tuple[int, ...], margin: float) -> SelfCheck:
 
 
 def record(root: Path, **facts: object) -> None:
-    """Writes facts into the manifest, which is not hashed itself."""
+    """Writes facts into the manifest, and its digest anew."""
     path = root / MANIFEST_NAME
     manifest = Manifest.model_validate_json(path.read_text())
-    path.write_text(manifest.model_copy(update=facts).model_dump_json())
+    path.write_text(with_digest(manifest.model_copy(update=facts)).model_dump_json())
 
 
 def answers(root: Path, begun: tuple[int, ...] = ()) -> tuple[int, ...]:

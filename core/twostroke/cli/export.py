@@ -23,7 +23,7 @@ Hugging Face folder, a hub id (org/name) or a .gguf file. Needs the packages of 
 serving the bundle does not."""
 
 _DIALECTS = {"both": ("fused", "standard")}
-PRECISIONS = ("fp32", "fp16", "int8", "int4")
+PRECISIONS = ("fp32", "fp16", "int8", "mixed", "int4")
 
 
 def add_command(subparsers: options.Subparsers) -> None:

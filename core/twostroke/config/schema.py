@@ -131,7 +131,7 @@ class ModelConfig(_Section):
         "file, or package:NAME/PATH inside an installed Python package; exported on first use "
         "where it is no graph yet",
     )
-    precision: Literal["fp32", "fp16", "int8", "int4"] = Field(
+    precision: Literal["fp32", "fp16", "int8", "mixed", "int4"] = Field(
         "int8", description="what an export makes; a bundle keeps its own"
     )
     context_tokens: int | None = Field(None, ge=1, description="null: the model's own limit")
