@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from twostroke.bundle.digest import with_digest
 from twostroke.bundle.manifest import MANIFEST_NAME, FileFact, Manifest
 from twostroke.bundle.open import hash_file
 from twostroke.errors import BundleError
@@ -65,7 +66,7 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path != folder / MANIFEST_NAME
     }
-    sealed = manifest.model_copy(update={"files": files})
+    sealed = with_digest(manifest.model_copy(update={"files": files}))
     _write(folder / MANIFEST_NAME, sealed)
     return sealed
 
@@ -91,7 +92,7 @@ def rewrite_manifest(root: Path, manifest: Manifest) -> None:
 
 def _write(path: Path, manifest: Manifest) -> None:
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(manifest.model_dump_json(indent=2) + "\n")
+        file.write(with_digest(manifest).model_dump_json(indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
