@@ -9,6 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export.context import context_limit, effective_context
 from twostroke_export.load import Loaded, load
@@ -50,10 +51,21 @@ class Prepared:
         """Casts the weights to `activations` (numpy's name); what was traced before is dropped.
 
         Mutates the model; does nothing where it has that dtype already.
+
+        Raises:
+            ExportError: the weights have been rounded to other floats before.
         """
-        if activations != "float32":
-            cast_parameters(self.loaded.model, getattr(torch, activations))
-            self.graphs.clear()
+        wanted = getattr(torch, activations)
+        found = next(self.loaded.model.parameters()).dtype
+        if found == wanted:
+            return
+        if found != torch.float32:
+            raise ExportError(
+                "Bundles in fp16 and in bf16 do not come from one load, because the second would "
+                "be rounded twice; export them one after the other."
+            )
+        cast_parameters(self.loaded.model, wanted)
+        self.graphs.clear()
 
 
 def prepare(source: str | Source, context_tokens: int | None, report: Report) -> Prepared:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from twostroke.cli import options
 from twostroke.cli.progress import ProgressDisplay, size
 from twostroke.errors import ExportError, InstallError
+from twostroke.types import Stroke
 
 if TYPE_CHECKING:
     from twostroke.backends.hookspecs import ExporterSpec
@@ -23,7 +24,8 @@ Hugging Face folder, a hub id (org/name) or a .gguf file. Needs the packages of 
 serving the bundle does not."""
 
 _DIALECTS = {"both": ("fused", "standard")}
-PRECISIONS = ("fp32", "fp16", "int8", "mixed", "int4")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8", "mixed", "int4")
+BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 
 def add_command(subparsers: options.Subparsers) -> None:
@@ -45,16 +47,7 @@ def add_command(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "out", metavar="OUT", type=Path, help="the bundle's folder, which must not exist"
     )
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
-    )
-    for stroke in ("prefill", "decode"):
-        parser.add_argument(
-            f"--{stroke}-precision",
-            choices=PRECISIONS,
-            metavar="P",
-            help=f"of the {stroke} graph alone, where it is to differ",
-        )
+    _add_precisions(parser)
     parser.add_argument(
         "--dialect",
         choices=("fused", "standard", "both"),
@@ -76,6 +69,66 @@ def add_command(subparsers: options.Subparsers) -> None:
     parser.add_argument("--exporter", help="which plugin's, where several are installed")
 
 
+def _add_precisions(parser: argparse.ArgumentParser) -> None:
+    """What the weights, the floats and the cache are kept in."""
+    group = parser.add_argument_group(
+        "precision",
+        "int8 stays close to the source and is what CPUs do best; int4 is the smallest and costs "
+        "quality; fp32 is exact; fp16 and bf16 are for GPUs. docs/precision.md has the figures.",
+    )
+    group.add_argument(
+        "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
+    )
+    for stroke in ("prefill", "decode"):
+        group.add_argument(
+            f"--{stroke}-precision",
+            choices=PRECISIONS,
+            help=f"of the {stroke} graph alone; two precisions take the memory of both",
+        )
+    group.add_argument(
+        "--block-size",
+        type=int,
+        choices=BLOCK_SIZES,
+        help="quantised weights that share a scale: small ones are more exact and larger on disk; "
+        "default: 32",
+    )
+    zeros = group.add_mutually_exclusive_group()
+    zeros.add_argument(
+        "--symmetric",
+        action="store_true",
+        default=None,
+        help="quantised weights without zero points: a little smaller, less exact at 4 bits; the "
+        "default for int8",
+    )
+    zeros.add_argument(
+        "--asymmetric",
+        action="store_false",
+        default=None,
+        dest="symmetric",
+        help="quantised weights with zero points; the default for int4",
+    )
+    group.add_argument(
+        "--accuracy-level",
+        type=int,
+        choices=(0, 1, 4),
+        help="how quantised weights are multiplied: 4 in int8, 1 and 0 in floats, which is more "
+        "exact and on the CPU many times slower; default: 4",
+    )
+    group.add_argument(
+        "--activations",
+        choices=("fp32", "fp16", "bf16"),
+        help="the floats that the graphs compute in and keep their scales and cache in; default: "
+        "the precision itself for fp16 and bf16, fp32 for the rest",
+    )
+    group.add_argument(
+        "--kv-dtype",
+        choices=("auto", "int8"),
+        default="auto",
+        help="the KV cache: auto is in the floats of the activations; int8 takes a quarter of "
+        "fp32's memory and is faster on long contexts; default: auto",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Exports with progress on stderr, then prints what was made."""
     options.start_logging("warning")
@@ -86,11 +139,11 @@ def run(arguments: argparse.Namespace) -> int:
     from twostroke.bundle import open_bundle
 
     exporter = choose_exporter(load_plugins().exporters, arguments.exporter)
-    if arguments.precision not in exporter.precisions:
-        known = ", ".join(exporter.precisions)
-        raise ExportError(
-            f"the exporter {exporter.name!r} makes {known}, not {arguments.precision}"
-        )
+    own = (arguments.precision, arguments.prefill_precision, arguments.decode_precision)
+    for precision in own:
+        if precision is not None and precision not in exporter.precisions:
+            known = ", ".join(exporter.precisions)
+            raise ExportError(f"the exporter {exporter.name!r} makes {known}, not {precision}")
     wish = ExportOptions(
         source=arguments.source,
         out=arguments.out,
@@ -100,6 +153,11 @@ def run(arguments: argparse.Namespace) -> int:
         prefill_precision=arguments.prefill_precision,
         decode_precision=arguments.decode_precision,
         dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
+        block_size=arguments.block_size,
+        is_symmetric=arguments.symmetric,
+        accuracy_level=arguments.accuracy_level,
+        activations=arguments.activations,
+        kv_dtype=None if arguments.kv_dtype == "auto" else arguments.kv_dtype,
         adapter=arguments.adapter,
     )
     with ProgressDisplay(sys.stderr) as progress:
@@ -142,6 +200,7 @@ def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
         f"{size(total)}"
     )
     largest = sorted(manifest.files.items(), key=lambda item: -item[1].num_bytes)[:4]
+    yield from _strokes(manifest)
     yield "  files: " + ", ".join(f"{name} {size(fact.num_bytes)}" for name, fact in largest)
     verification = manifest.verification
     if verification is not None:
@@ -161,6 +220,22 @@ def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
     if note is not None:
         yield f"  note: {note}"
     yield f'  try: twostroke generate --model {folder} "Once upon a time"'
+
+
+def _strokes(manifest: Manifest) -> Iterator[str]:
+    """What each stroke's weights take, where the two differ."""
+    graphs = [manifest.graph(stroke) for stroke in Stroke]
+    told = [
+        (f"{graph.stroke} {graph.quantisation.precision}", graph.weight_bytes)
+        for graph in graphs
+        if graph is not None and graph.weight_bytes is not None
+    ]
+    shared = graphs[0].shared_weight_bytes if graphs[0] is not None else None
+    if shared is None or len(told) < len(graphs) or "/" not in manifest.precision:
+        return
+    total = sum(num_bytes for _, num_bytes in told) - shared
+    each = ", ".join(f"{name} {size(num_bytes)}" for name, num_bytes in told)
+    yield f"  weights: {each}, {size(shared)} of them shared: {size(total)} in memory"
 
 
 def _count(number: int) -> str:

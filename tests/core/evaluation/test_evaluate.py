@@ -9,8 +9,10 @@ import pytest
 
 from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import load_plugins
-from twostroke.bundle import MANIFEST_NAME, Manifest, open_bundle
+from twostroke.bundle import open_bundle
 from twostroke.bundle.manifest import Quantisation, Tokens
+from twostroke.bundle.open import read_manifest
+from twostroke.bundle.write import rewrite_manifest
 from twostroke.engine.build import open_runner
 from twostroke.errors import BackendError, BundleError
 from twostroke.evaluation import evaluate_bundles, read_text
@@ -65,10 +67,8 @@ def step_by_step(plugins, root, num_tokens):
 
 
 def rewrite(root, **facts):
-    """Changes the manifest, which is not hashed itself."""
-    path = root / MANIFEST_NAME
-    manifest = Manifest.model_validate_json(path.read_text())
-    path.write_text(manifest.model_copy(update=facts).model_dump_json())
+    """Changes the manifest, and its digest with it."""
+    rewrite_manifest(root, read_manifest(root).model_copy(update=facts))
 
 
 def test_figures_are_those_of_the_decode_graph_step_by_step(plugins, text, bundle, other):
