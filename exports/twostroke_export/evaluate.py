@@ -79,14 +79,22 @@ def take_sample(prepared: Prepared, text: Text, on_progress: Callable[[float], N
 
 
 def evaluate(
-    folder: Path, manifest: Manifest, sample: Sample, on_progress: Callable[[float], None]
+    folder: Path,
+    manifest: Manifest,
+    sample: Sample,
+    on_progress: Callable[[float], None],
+    measured_in: str | None = None,
 ) -> Evaluation:
-    """Runs a bundle's default graphs over the sample."""
+    """Runs a bundle's default graphs over the sample.
+
+    `folder` holds the graphs, or twins of them that compute in `measured_in` (numpy's name).
+    """
     dialect = manifest.dialects[0]
+    is_twin = measured_in is not None and manifest.kv_dtype != "int8"
     graphs = TwoGraphs(
         folder,
         manifest.kv_layers,
-        manifest.kv_dtype,
+        measured_in if measured_in is not None and is_twin else manifest.kv_dtype,
         capacity_tokens=max(len(window.ids) for window in sample.windows),
         dialects=dialect,
     )

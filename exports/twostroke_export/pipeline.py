@@ -15,16 +15,17 @@ from twostroke.bundle.manifest import Manifest
 from twostroke.errors import ExportError
 from twostroke.evaluation import read_text
 from twostroke.evaluation.record import with_evaluation
-from twostroke_export.evaluate import evaluate, take_sample
+from twostroke_export.evaluate import Sample, evaluate, take_sample
+from twostroke_export.float32_twin import runnable
 from twostroke_export.parity import judge, measure
-from twostroke_export.prepare import Report, prepare
+from twostroke_export.prepare import Prepared, Report, prepare
 from twostroke_export.recipe import Recipe, check_precisions, recipe_of
 from twostroke_export.reference import Reference
 from twostroke_export.source import Source, find
 from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
-_ORDER = ("fp32", "mixed", "int4", "int8", "bf16", "fp16")
+_ORDER = ("fp32", "mixed", "int4", "int8", "fp16", "bf16")
 _OWN = ("out", "precision", "prefill_precision", "decode_precision")  # of each of several bundles
 _PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
 
@@ -108,58 +109,88 @@ def export_recipes(
     with contextlib.ExitStack() as stack:
         # Entered first: a folder that exists is refused before the heavy work.
         folders = {out: stack.enter_context(sealing(out)) for out in recipes}
-        prepared = prepare(source, context_tokens, _scaled(on_progress, 0.0, _PREPARED))
+        dialects = {dialect for recipe in recipes.values() for dialect in recipe.dialects}
+        loading = _scaled(on_progress, 0.0, _PREPARED)
+        prepared = prepare(source, context_tokens, loading, dialects)
         sample = None
         if text is not None:
             report = _scaled(on_progress, _PREPARED, 0.0)
             sample = take_sample(prepared, text, functools.partial(report, "evaluate the source"))
             stack.callback(sample.close)
-        # int8 rescales the model's own weights and half floats replace them, so they come last.
-        outs = sorted(recipes, key=lambda out: max(map(_ORDER.index, recipes[out].precisions)))
-        manifests: dict[Path, Manifest] = {}
-        share = (_WRITTEN - _PREPARED) / len(outs)
-        for number, out in enumerate(outs):
-            report = _scaled(on_progress, _PREPARED + number * share, share)
-            manifests[out] = write_bundle(prepared, recipes[out], folders[out], name, report)
+        manifests = _write_all(prepared, recipes, folders, name, on_progress)
         reference, model_name = prepared.reference, prepared.source.name
         del prepared
         gc.collect()  # modules and traces refer to each other in circles
-        share = (1.0 - _WRITTEN) / len(outs)
-        for number, out in enumerate(outs):
+        share = (1.0 - _WRITTEN) / len(recipes)
+        for number, (out, written) in enumerate(manifests.items()):
             report = _scaled(on_progress, _WRITTEN + number * share, share)
-            share_verified = 1.0 if sample is None else 0.5
-            manifest = _verify(
-                model_name,
-                folders[out],
-                manifests[out],
-                reference,
-                _part(report, 0.0, share_verified),
-            )
-            if sample is not None:
-                evaluating = functools.partial(_part(report, 0.5, 0.5), "evaluate")
-                found = evaluate(folders[out], manifest, sample, evaluating)
-                manifest = with_evaluation(manifest, found)
+            manifest = _verify(model_name, folders[out], written, reference, sample, report)
             report("seal", 1.0)
             seal(folders[out], manifest)
     on_progress(Progress("done", 1.0))
 
 
+def _write_all(
+    prepared: Prepared,
+    recipes: Mapping[Path, Recipe],
+    folders: Mapping[Path, Path],
+    name: str | None,
+    on_progress: OnProgress,
+) -> dict[Path, Manifest]:
+    """Fills every folder; the manifests still lack what is measured. Mutates the model."""
+    # int8 rescales the model's own weights and half floats replace them, so they come last.
+    outs = sorted(recipes, key=lambda out: _turn(recipes[out]))
+    share = (_WRITTEN - _PREPARED) / len(outs)
+    manifests = {}
+    for number, out in enumerate(outs):
+        report = _scaled(on_progress, _PREPARED + number * share, share)
+        manifests[out] = write_bundle(prepared, recipes[out], folders[out], name, report)
+    return manifests
+
+
+def _turn(recipe: Recipe) -> tuple[bool, int]:
+    return recipe.activations != "float32", max(map(_ORDER.index, recipe.precisions))
+
+
 def _verify(
-    name: str, folder: Path, manifest: Manifest, reference: Reference, report: Report
+    name: str,
+    folder: Path,
+    manifest: Manifest,
+    reference: Reference,
+    sample: Sample | None,
+    report: Report,
 ) -> Manifest:
-    """Measures each dialect of a folder against its source; the manifest with the figures."""
-    share = 1.0 / len(manifest.dialects)
+    """Measures each dialect of a folder against its source; the manifest with the figures.
+
+    With a `sample` the default's graphs are measured on that, too.
+    """
+    share = (1.0 if sample is None else 0.5) / len(manifest.dialects)
     measured = []
-    for number, dialect in enumerate(manifest.dialects):
-        graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
-        verifying = functools.partial(_verifying, report, number * share, share)
-        found = measure(
-            folder, manifest.kv_layers, graphs[-1].kv_dtype, reference, verifying, dialect
-        )
-        judge(name, [graph.quantisation.precision for graph in graphs], found, reference)
-        measured.append(found)
+    with runnable(folder, manifest) as (runs_in, measured_in):
+        for number, dialect in enumerate(manifest.dialects):
+            graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
+            kv_dtype = graphs[-1].kv_dtype
+            cache_dtype = measured_in if measured_in and kv_dtype != "int8" else kv_dtype
+            verifying = functools.partial(_verifying, report, number * share, share)
+            found = measure(
+                runs_in,
+                manifest.kv_layers,
+                cache_dtype,
+                reference,
+                verifying,
+                dialect,
+            )
+            precisions = [graph.quantisation.precision for graph in graphs]
+            judge(name, precisions, found, reference, is_exact=kv_dtype != "int8")
+            measured.append(found)
+        if sample is not None:
+            evaluating = functools.partial(_part(report, 0.5, 0.5), "evaluate")
+            found_on = evaluate(runs_in, manifest, sample, evaluating, measured_in)
+            manifest = with_evaluation(manifest, found_on)
     figures = {
-        "verifications": tuple(found.verification for found in measured),
+        "verifications": tuple(
+            found.verification.model_copy(update={"measured_in": measured_in}) for found in measured
+        ),
         "self_check": measured[0].self_check,
     }
     return manifest.model_copy(update=figures)

@@ -11,6 +11,7 @@ from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import open_bundle
 from twostroke.bundle.manifest import Quantisation, Tokens
+from twostroke.bundle.open import read_manifest
 from twostroke.bundle.write import rewrite_manifest
 from twostroke.engine.build import open_runner
 from twostroke.errors import BackendError, BundleError
@@ -66,7 +67,8 @@ def step_by_step(plugins, root, num_tokens):
 
 
 def rewrite(root, **facts):
-    rewrite_manifest(root, open_bundle(root).manifest.model_copy(update=facts))
+    """Changes the manifest, and its digest with it."""
+    rewrite_manifest(root, read_manifest(root).model_copy(update=facts))
 
 
 def test_figures_are_those_of_the_decode_graph_step_by_step(plugins, text, bundle, other):
@@ -83,7 +85,6 @@ def test_figures_are_those_of_the_decode_graph_step_by_step(plugins, text, bundl
         assert (figures.source, figures.backend) == ("tiny fp32", "cpu")
         assert one.decode_ms > 0
         assert one.weights_bytes < one.bundle.num_bytes
-        assert figures.source_perplexity == found[0].evaluation.perplexity
     own, theirs = (one.evaluation for one in found)
     assert (own.mean_kl, own.top1_agreement) == (0.0, 1.0)
     kl = (np.exp(log_p) * (log_p - log_q)).sum(-1).mean()

@@ -1,0 +1,96 @@
+"""The flags of `twostroke export` that say what weights, floats and cache are kept in."""
+
+from __future__ import annotations
+
+import argparse
+
+PRECISIONS = ("fp32", "fp16", "bf16", "int8", "mixed", "int4")
+BLOCK_SIZES = (16, 32, 64, 128, 256)
+
+
+def add_precision_flags(parser: argparse.ArgumentParser) -> None:
+    """What the weights, the floats and the cache are kept in."""
+    group = parser.add_argument_group(
+        "precision",
+        "int8 stays close to the source and is what CPUs do best; int4 is the smallest and costs "
+        "quality; mixed is int4 where the model bears it and int8 elsewhere; fp32 is exact; fp16 "
+        "and bf16 are for GPUs. docs/precision.md has the figures.",
+    )
+    group.add_argument(
+        "--precision",
+        type=_precisions,
+        metavar="P[,P…]",
+        default=("int8",),
+        help=f"of the weights, one of {', '.join(PRECISIONS)}; several make a bundle each from one "
+        "load; default: int8",
+    )
+    for stroke in ("prefill", "decode"):
+        group.add_argument(
+            f"--{stroke}-precision",
+            choices=PRECISIONS,
+            help=f"of the {stroke} graph alone; two precisions take the memory of both",
+        )
+    group.add_argument(
+        "--mixed-kl",
+        type=float,
+        metavar="X",
+        help="how far mixed may go from the source, mean KL divergence in nats; default: 0.05",
+    )
+    group.add_argument(
+        "--mixed-mb",
+        type=float,
+        metavar="N",
+        help="the most that the layers' weights of mixed may take, in MB; default: no bound",
+    )
+    group.add_argument(
+        "--block-size",
+        type=int,
+        choices=BLOCK_SIZES,
+        help="quantised weights that share a scale: small ones are more exact and larger on disk; "
+        "default: 32",
+    )
+    zeros = group.add_mutually_exclusive_group()
+    zeros.add_argument(
+        "--symmetric",
+        action="store_true",
+        default=None,
+        help="quantised weights without zero points: a little smaller, less exact at 4 bits; the "
+        "default for int8",
+    )
+    zeros.add_argument(
+        "--asymmetric",
+        action="store_false",
+        default=None,
+        dest="symmetric",
+        help="quantised weights with zero points; the default for int4",
+    )
+    group.add_argument(
+        "--accuracy-level",
+        type=int,
+        choices=(0, 1, 4),
+        help="how quantised weights are multiplied: 4 in int8, 1 and 0 in floats, which is more "
+        "exact and on the CPU many times slower; default: 4",
+    )
+    group.add_argument(
+        "--activations",
+        choices=("fp32", "fp16", "bf16"),
+        help="the floats that the graphs compute in and keep their scales and cache in; default: "
+        "the precision itself for fp16 and bf16, fp32 for the rest",
+    )
+    group.add_argument(
+        "--kv-dtype",
+        choices=("auto", "int8"),
+        default="auto",
+        help="the KV cache: auto is in the floats of the activations; int8 takes a quarter of "
+        "fp32's memory and is faster on long contexts; default: auto",
+    )
+
+
+def _precisions(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in PRECISIONS]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is none of {', '.join(PRECISIONS)}; several are parted by commas"
+        )
+    return names
