@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -12,8 +13,10 @@ import pytest
 
 from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import ExporterSpec
+from twostroke.bundle import open_bundle
 from twostroke.bundle.manifest import (
     Architecture,
+    Evaluation,
     FileFact,
     KVLayer,
     Manifest,
@@ -24,6 +27,7 @@ from twostroke.bundle.manifest import (
 from twostroke.cli.export import choose_exporter, summary
 from twostroke.cli.main import main
 from twostroke.errors import ExportError, InstallError
+from twostroke.testing.bundles import make_echo_bundle
 
 EXPORTER = """
 import pathlib, time
@@ -89,7 +93,9 @@ def test_stages_go_to_stderr_and_the_summary_to_stdout(twostroke, stranger, tmp_
         (("x", "out", "--exporter", "fake", "--precision", "int4"), "makes fp32, int8, not int4"),
         (("x", "out"), "several exporters are installed; choose with --exporter: fake, "),
         (("x", "out", "--exporter", "none"), "there is no exporter 'none'; installed are: fake, "),
-        (("x", "out", "--precision", "int3"), "invalid choice: 'int3'"),
+        (("x", "out", "--precision", "int3"), "'int3' is none of fp32, fp16, bf16"),
+        (("x", "out", "--precision", "int8,,int4"), "'' is none of"),
+        (("x", "out", "--exporter", "fake", "--evaluate", "no.txt"), "no.txt cannot be read"),
         (("x", "out", "--exporter", "fake", "--decode-precision", "int4"), "fp32, int8, not int4"),
         (("x", "out", "--block-size", "48"), "invalid choice: 48 (choose from 16, 32, 64"),
         (("x", "out", "--accuracy-level", "2"), "invalid choice: 2"),
@@ -157,6 +163,31 @@ def test_what_is_asked_reaches_the_exporter(tmp_path, monkeypatch):
     assert (all_else.is_symmetric, all_else.accuracy_level) == (True, 0)
     assert (all_else.activations, all_else.kv_dtype) == ("fp16", "int8")
     assert zeros.is_symmetric is False
+
+
+def test_several_precisions_make_a_bundle_each(tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def export(options, progress):
+        asked.append(options)
+        return make_echo_bundle(options.out, name=options.precision)
+
+    def export_several(several, progress):
+        return [export(options, progress) for options in several]
+
+    alone = ExporterSpec("fake", 1, "", ("fp32", "int8"), export)
+    together = dataclasses.replace(alone, export=None, export_several=export_several)
+    for number, fake in enumerate((alone, together)):
+        plugins = Plugins({}, {"fake": fake}, ())
+        monkeypatch.setattr("twostroke.backends.discovery.load_plugins", lambda p=plugins: p)
+        out = tmp_path / f"out{number}"
+        assert main(["export", "source", str(out), "--precision", "fp32,int8,fp32"]) == 0
+        told = capsys.readouterr().out
+        for precision in ("fp32", "int8"):
+            assert f"{out}-{precision}: {precision}, echo" in told
+        assert main(["export", "source", str(out), "--precision", "int8,fp32"]) == 2
+        assert f"{out}-int8 exists already" in capsys.readouterr().err
+    assert [options.precision for options in asked] == ["fp32", "int8"] * 2
 
 
 def spec(name: str) -> ExporterSpec:
@@ -248,3 +279,24 @@ def echo_manifest(graphs) -> Manifest:
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
         graphs=graphs,
     )
+
+
+def test_what_was_measured_on_a_text_is_in_the_summary(tmp_path):
+    manifest = open_bundle(make_echo_bundle(tmp_path / "echo")).manifest
+    found = Evaluation(
+        text="book.txt",
+        text_sha256="0" * 64,
+        num_tokens=2047,
+        window_tokens=512,
+        backend="cpu",
+        perplexity=21.5,
+        source="m fp32",
+        source_perplexity=21.0,
+        mean_kl=0.0123,
+        top1_agreement=0.95,
+    )
+    lines = list(summary(tmp_path, manifest.model_copy(update={"evaluations": (found,)})))
+    assert (
+        "  on 2047 tokens of book.txt: perplexity 21.50 (source 21.00), same token 95.0%, "
+        "KL divergence 0.012"
+    ) in lines
