@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -15,7 +16,9 @@ from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export.experts import choosing_experts, settle
 from twostroke_export.pipeline import export_all, export_recipes
+from twostroke_export.quantise import dequantise, quantise
 from twostroke_export.recipe import Recipe
+from twostroke_export.runner import TwoGraphs
 from twostroke_export.weights import WEIGHTS_NAME
 
 SIZES = {"num_experts_per_tok": 2, "num_local_experts": 4}
@@ -129,6 +132,31 @@ def test_experts_without_an_operator_are_quantised_too(make_model, tmp_path):
     divergences = {v.dialect: v.mean_kl for v in bundle.manifest.verifications}
     assert set(divergences) == {"fused", "standard"}
     assert max(divergences.values()) < 0.01
+
+
+def test_four_bits_answer_as_the_source_with_the_same_bits(make_model, tmp_path):
+    """At accuracy level 0 activations stay floats: only the weights differ from the source's."""
+    folder = make_model("gpt_oss", num_hidden_layers=1, **SHAPES["gpt_oss"])
+    recipe = Recipe(prefill="int4", decode="int4", accuracy_level=0)
+    export_recipes(str(folder), {tmp_path / "int4": recipe})
+    manifest = open_bundle(tmp_path / "int4").manifest
+    graphs = TwoGraphs(tmp_path / "int4", manifest.kv_layers, manifest.kv_dtype)
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    lowering = recipe.lowering(Stroke.DECODE)
+    for name, parameter in model.named_parameters():
+        is_head = name.startswith(("model.embed", "lm_head"))
+        if parameter.ndim < 2 or "router" in name or name.endswith("bias"):
+            continue
+        blocks = lowering.blocks(lowering.head if is_head else lowering.layers(name))
+        stack = parameter.data.reshape(-1, *parameter.shape[-2:])
+        for matrix in stack.mT if parameter.ndim == 3 else stack:
+            rounded = dequantise(quantise(matrix.numpy(), blocks), matrix.shape[1])
+            matrix.copy_(torch.from_numpy(rounded))
+    with torch.no_grad():
+        theirs = model(IDS).logits[0].numpy()
+    ids = IDS[0].tolist()
+    np.testing.assert_allclose(graphs.prefill([ids[:3]])[0], theirs[2], atol=1e-4)
+    np.testing.assert_allclose(graphs.decode([ids[3]])[0], theirs[3], atol=1e-4)
 
 
 def test_the_bundle_shrinks_with_the_experts(bundles):
