@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from twostroke.bundle.manifest import Dialect
+
 MAX_TOKENS = 256
 WINDOW_TOKENS = 16  # shorter than every prompt, so that it matters
 _GPT2: dict[str, Any] = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_TOKENS}
@@ -37,6 +39,7 @@ _GLM_EXPERTS: dict[str, Any] = {  # a dense layer first, then scaled sigmoid wei
     "routed_scaling_factor": 1.5,
 }
 _MOE_NOTE = "both strokes read the chosen experts only"
+_OWN_NOTE = "attention code of its own: standard dialect only, one row at a time"
 _GATHERED_NOTE = "every expert is computed in prefill; decode reads the chosen ones"
 
 
@@ -46,7 +49,7 @@ class Architecture:
 
     name: unique; model_type: transformers' name; changes: config values that differ from the tiny
     default; note: a limit the table tells; refusal: part of the sentence that refuses the
-    architecture, None where the export must match.
+    architecture, None where the export must match; dialect: the one that is exported.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Architecture:
     changes: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     refusal: str | None = None
+    dialect: Dialect = "fused"
 
 
 def _plain(name: str, note: str = "", **changes: Any) -> Architecture:
@@ -101,6 +105,6 @@ ARCHITECTURES = (
     _plain("granitemoe", _MOE_NOTE, **_EXPERTS),
     _plain("glm4_moe", _MOE_NOTE, **_GLM_EXPERTS),
     _plain("gpt_oss", _MOE_NOTE, head_dim=16, sliding_window=WINDOW_TOKENS, **_EXPERTS),
-    Architecture("falcon", "falcon", {}, refusal="does not dispatch its attention"),
-    Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, refusal="does not dispatch its"),
+    Architecture("falcon", "falcon", {}, _OWN_NOTE, dialect="standard"),
+    Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, _OWN_NOTE, dialect="standard"),
 )
