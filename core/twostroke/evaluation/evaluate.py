@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twostroke.backends.choose import open_backend
+from twostroke.backends.choose import Opened, open_backend
 from twostroke.backends.discovery import Plugins
-from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
-from twostroke.bundle.manifest import Evaluation
+from twostroke.bundle.manifest import Evaluation, GraphFact
 from twostroke.engine.build import open_runner
 from twostroke.engine.runner import Runner
 from twostroke.errors import BundleError
 from twostroke.evaluation.figures import Figures, Logits, Score, measure
-from twostroke.evaluation.timing import NUM_TIMED, median_ms, timed_steps
+from twostroke.evaluation.timing import NUM_TIMED, chosen_graphs, median_ms, timed_steps
 from twostroke.evaluation.windows import NUM_TOKENS, Text, Window, cut
 from twostroke.evaluation.yardstick import Yardstick
 from twostroke.source import open_resolved
@@ -74,8 +73,8 @@ def evaluate_bundles(
     windows = _shared_windows(queue, text, num_tokens)
     ran: dict[Path, tuple[Figures, float | None]] = {}
     with contextlib.ExitStack() as stack:
-        opened = open_backend(plugins, backend).backend
-        stack.callback(opened.close)
+        opened = open_backend(plugins, backend)
+        stack.callback(opened.backend.close)
         yardstick: Yardstick | None = None
         for number, bundle in enumerate(queue):
             said = _scaled(report, f"evaluate {bundle.root.name}", number, len(queue))
@@ -90,23 +89,22 @@ def evaluate_bundles(
         manifest, (figures, _) = reference.manifest, ran[reference.root]
         compared = f"{manifest.name} {manifest.precision}", figures.perplexity
     return [
-        Evaluated(bundle, as_evaluation(text, figures, windows, opened.name, compared), decode_ms)
+        Evaluated(
+            bundle, as_evaluation(text, figures, windows, opened.backend.name, compared), decode_ms
+        )
         for bundle in bundles
         for figures, decode_ms in (ran[bundle.root],)
     ]
 
 
-def scoring(runner: Runner, bundle: Bundle, timings_ms: list[float]) -> Score:
-    """How `runner` predicts the scored tokens of a window.
+def scoring(runner: Runner, graphs: Mapping[Stroke, GraphFact], timings_ms: list[float]) -> Score:
+    """How `runner`, which runs `graphs`, predicts the scored tokens of a window.
 
     The context is a prompt to the prefill graph. What follows goes through prefill too where it
     computes as the decode graph does, which is faster, else through decode, as answers are made.
     Then `timings_ms` gets the time of each step.
     """
-    prefill, decode = (bundle.manifest.graph(stroke) for stroke in Stroke)
-    if prefill is None or decode is None:
-        raise AssertionError("unreachable: a manifest has both")
-    is_alike = prefill.quantisation == decode.quantisation
+    is_alike = graphs[Stroke.PREFILL].quantisation == graphs[Stroke.DECODE].quantisation
 
     def score(window: Window) -> Iterator[Logits]:
         ids, start = window.ids, window.num_context
@@ -129,7 +127,7 @@ def scoring(runner: Runner, bundle: Bundle, timings_ms: list[float]) -> Score:
 
 def _run(
     bundle: Bundle,
-    backend: Backend,
+    opened: Opened,
     windows: Sequence[Window],
     source: Yardstick | None,
     keep: Yardstick | None,
@@ -138,10 +136,18 @@ def _run(
     """A bundle's figures and the time of a decode step."""
     longest = max(len(window.ids) for window in windows)
     context_tokens = min(longest + NUM_TIMED, bundle.manifest.context_tokens)
-    runner = open_runner(bundle, backend, backend, num_rows=1, context_tokens=context_tokens)
+    graphs = chosen_graphs(bundle, opened)
+    runner = open_runner(
+        bundle,
+        opened.backend,
+        opened.backend,
+        num_rows=1,
+        context_tokens=context_tokens,
+        dialects={stroke: graph.dialect for stroke, graph in graphs.items()},
+    )
     timings_ms: list[float] = []
     try:
-        score = scoring(runner, bundle, timings_ms)
+        score = scoring(runner, graphs, timings_ms)
         figures = measure(score, windows, source=source, keep=keep, on_progress=on_progress)
         if not timings_ms:
             *seen, last = windows[-1].ids  # all but the last are in the row

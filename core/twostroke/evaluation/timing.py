@@ -6,12 +6,14 @@ import statistics
 import time
 from collections.abc import Sequence
 
-from twostroke.backends.choose import open_backend
+from twostroke.backends.choose import Opened, open_backend
 from twostroke.backends.discovery import Plugins
 from twostroke.bundle import Bundle
+from twostroke.bundle.manifest import GraphFact
 from twostroke.engine.build import open_runner
 from twostroke.engine.runner import Runner
-from twostroke.types import TokenId
+from twostroke.model.dialects import choose_dialect
+from twostroke.types import Stroke, TokenId
 
 NUM_TIMED = 32  # decode steps whose median is told
 _UNTIMED = 2  # the first ones touch memory for the first time
@@ -25,9 +27,17 @@ def decode_ms(bundle: Bundle, plugins: Plugins, backend: str = "cpu") -> float |
         BackendError, BundleError: the graphs cannot be run here.
     """
     context_tokens = min(_PROMPT_TOKENS + NUM_TIMED, bundle.manifest.context_tokens)
-    opened = open_backend(plugins, backend).backend
+    opened = open_backend(plugins, backend)
     try:
-        runner = open_runner(bundle, opened, opened, num_rows=1, context_tokens=context_tokens)
+        graphs = chosen_graphs(bundle, opened)
+        runner = open_runner(
+            bundle,
+            opened.backend,
+            opened.backend,
+            num_rows=1,
+            context_tokens=context_tokens,
+            dialects={stroke: graph.dialect for stroke, graph in graphs.items()},
+        )
         try:
             prompt = [0] * max(1, context_tokens - NUM_TIMED)
             runner.prefill(0, 0, prompt, is_last=True)
@@ -35,7 +45,23 @@ def decode_ms(bundle: Bundle, plugins: Plugins, backend: str = "cpu") -> float |
         finally:
             runner.close()
     finally:
-        opened.close()
+        opened.backend.close()
+
+
+def chosen_graphs(bundle: Bundle, opened: Opened) -> dict[Stroke, GraphFact]:
+    """The graphs that a server would run on this backend.
+
+    Raises:
+        PlacementError: the bundle lacks the dialect that the backend wants.
+    """
+    found = {}
+    for stroke in Stroke:
+        dialect = choose_dialect(bundle, stroke, None, opened.backend.name, opened.dialect)
+        graph = bundle.manifest.graph(stroke, dialect)
+        if graph is None:
+            raise AssertionError("unreachable: the bundle holds what was chosen")
+        found[stroke] = graph
+    return found
 
 
 def timed_steps(
