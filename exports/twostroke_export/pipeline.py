@@ -26,7 +26,11 @@ from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
 _ORDER = ("fp32", "mixed", "int4", "int8", "fp16", "bf16")
-_OWN = ("out", "precision", "prefill_precision", "decode_precision")  # of each of several bundles
+# What each of several bundles made at once has for itself.
+_OWN = (
+    *("out", "precision", "prefill_precision", "decode_precision"),
+    *("mixed_kl", "mixed_budget_bytes"),
+)
 _PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
 
 

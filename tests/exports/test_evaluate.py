@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -44,6 +45,7 @@ def made(tiny_llama, tmp_path_factory, text_path, stages):
             decode_precision=decode,
             context_tokens=128,
             evaluate=text_path,
+            mixed_kl=0.01 if precision == "mixed" else None,
         )
         for precision, decode in PRECISIONS.items()
     ]
@@ -89,6 +91,18 @@ def test_the_figures_are_those_of_the_command(made, text_path, tmp_path, monkeyp
         assert found.top1_agreement == pytest.approx(other.top1_agreement, abs=0.02)
     order = [evaluation(root).mean_kl for root in roots]
     assert order == sorted(order)  # int4 decode shows although prefill has int8
+
+
+def test_the_chosen_bits_are_those_of_the_graphs_and_of_the_manifest(made):
+    bundle = open_bundle(made["mixed"])
+    chosen = bundle.manifest.quantisation.group_bits
+    assert set(chosen.values()) == {4, 8}
+    for graph in bundle.manifest.graphs:
+        assert graph.quantisation.group_bits == chosen
+        nodes = onnx.load(bundle.root / graph.file, load_external_data=False).graph.node
+        products = [node for node in nodes if node.op_type == "MatMulNBits"]
+        bits = [a.i for node in products for a in node.attribute if a.name == "bits"]
+        assert bits == [*chosen.values(), 8]  # in graph order, and the head
 
 
 def test_progress_rises(made, stages):

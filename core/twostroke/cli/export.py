@@ -115,6 +115,10 @@ def _wishes(arguments: argparse.Namespace) -> list[ExportOptions]:
 
     out, several = arguments.out, len(arguments.precision) > 1
     megabytes = arguments.mixed_mb
+    mixing = {
+        "mixed_kl": arguments.mixed_kl,
+        "mixed_budget_bytes": None if megabytes is None else int(megabytes * 1e6),
+    }
     return [
         ExportOptions(
             source=arguments.source,
@@ -132,8 +136,7 @@ def _wishes(arguments: argparse.Namespace) -> list[ExportOptions]:
             kv_dtype=None if arguments.kv_dtype == "auto" else arguments.kv_dtype,
             adapter=arguments.adapter,
             evaluate=arguments.evaluate,
-            mixed_kl=arguments.mixed_kl,
-            mixed_budget_bytes=None if megabytes is None else int(megabytes * 1e6),
+            **(mixing if precision == "mixed" or not several else {}),
         )
         for precision in arguments.precision
     ]

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -138,7 +139,9 @@ def test_ctrl_c_leaves_nothing_behind(echo_environment, stranger, tmp_path):
 
 def test_what_is_asked_reaches_the_exporter(tmp_path, monkeypatch):
     asked = []
-    fake = ExporterSpec("fake", 1, "", ("fp32", "int8", "int4"), lambda o, p: asked.append(o))
+    fake = ExporterSpec(
+        "fake", 1, "", ("fp32", "int8", "mixed", "int4"), lambda o, p: asked.append(o)
+    )
     monkeypatch.setattr(
         "twostroke.backends.discovery.load_plugins", lambda: Plugins({}, {"fake": fake}, ())
     )
@@ -148,10 +151,16 @@ def test_what_is_asked_reaches_the_exporter(tmp_path, monkeypatch):
         ["--prefill-precision", "int8", "--decode-precision", "int4", "--block-size", "64"],
         ["--symmetric", "--accuracy-level", "0", "--activations", "fp16", "--kv-dtype", "int8"],
         ["--asymmetric"],
+        ["--precision", "mixed", "--mixed-kl", "0.02", "--mixed-mb", "1.5", "--evaluate", __file__],
+        ["--precision", "int8,mixed", "--mixed-kl", "0.02"],
     ):
         with contextlib.suppress(Exception):  # the fake makes nothing that could be shown
             main(["export", "source", out, *flags])
-    plain, pair, all_else, zeros = asked
+    plain, pair, all_else, zeros, mixed, first, *others = asked
+    assert (mixed.mixed_kl, mixed.mixed_budget_bytes) == (0.02, 1_500_000)
+    assert mixed.evaluate == Path(__file__)
+    assert (first.precision, first.mixed_kl) == ("int8", None)
+    assert [(other.precision, other.mixed_kl) for other in others] == [("mixed", 0.02)]
     assert (plain.prefill_precision, plain.block_size, plain.is_symmetric) == (None, None, None)
     assert (plain.accuracy_level, plain.activations, plain.kv_dtype) == (None, None, None)
     assert (pair.precision, pair.prefill_precision, pair.decode_precision) == (
@@ -185,7 +194,8 @@ def test_several_precisions_make_a_bundle_each(tmp_path, monkeypatch, capsys):
         told = capsys.readouterr().out
         for precision in ("fp32", "int8"):
             assert f"{out}-{precision}: {precision}, echo" in told
-        assert main(["export", "source", str(out), "--precision", "int8,fp32"]) == 2
+        several = ["--precision", "int8,fp32", "--mixed-kl", "0.1"]  # which concerns neither
+        assert main(["export", "source", str(out), *several]) == 2
         assert f"{out}-int8 exists already" in capsys.readouterr().err
     assert [options.precision for options in asked] == ["fp32", "int8"] * 2
 
