@@ -80,7 +80,9 @@ def export_recipes(
     with contextlib.ExitStack() as stack:
         # Entered first: a folder that exists is refused before the heavy work.
         folders = {out: stack.enter_context(sealing(out)) for out in recipes}
-        prepared = prepare(source, context_tokens, _scaled(on_progress, 0.0, _PREPARED))
+        dialects = {dialect for recipe in recipes.values() for dialect in recipe.dialects}
+        loading = _scaled(on_progress, 0.0, _PREPARED)
+        prepared = prepare(source, context_tokens, loading, dialects)
         # int8 rescales the model's own weights and half floats replace them, so they come last.
         outs = sorted(recipes, key=lambda out: _turn(recipes[out]))
         manifests: dict[Path, Manifest] = {}
