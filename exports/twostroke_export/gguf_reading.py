@@ -13,7 +13,6 @@ from pathlib import Path
 
 import gguf
 
-
 _GGUFReader = gguf.GGUFReader
 
 
