@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from twostroke.backends.protocol import dtype_bytes
 from twostroke.bundle.manifest import Manifest, graph_file
 from twostroke.cli.progress import size
 from twostroke.types import Stroke
@@ -37,7 +39,7 @@ def write_bundle(
     Mutates the model of `prepared` where the precision wants other weights than it has: int8
     balances them, and half floats cast them.
     """
-    _tell_of_memory(prepared, recipe)
+    tell_of_weights(prepared, recipe)
     ids = calibration_ids(prepared.loaded, prepared.context_tokens)
     if "int8" in recipe.precisions:
         # What is traced later reads the same parameters.
@@ -75,11 +77,12 @@ def write_bundle(
     )
 
 
-def _tell_of_memory(prepared: Prepared, recipe: Recipe) -> None:
-    """Says what two precisions cost beside one, before anything is done about it."""
+def tell_of_weights(prepared: Prepared, recipe: Recipe) -> None:
+    """Warns of what a recipe's weights take, before anything is done about it."""
+    model = prepared.loaded.model
+    _tell_of_embedding(model, recipe)
     if recipe.prefill == recipe.decode:
         return
-    model = prepared.loaded.model
     stored = {stroke: estimate(model, recipe.lowering(stroke)) for stroke in Stroke}
     both = footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE])
     log.warning(
@@ -89,6 +92,20 @@ def _tell_of_memory(prepared: Prepared, recipe: Recipe) -> None:
         *(size(both.shared_bytes), size(both.total_bytes)),
         *(recipe.prefill, size(both.prefill_bytes), recipe.decode, size(both.decode_bytes)),
     )
+
+
+def _tell_of_embedding(model: Any, recipe: Recipe) -> None:
+    """Says where the embedding cannot be quantised: its operator takes whole blocks only."""
+    rows, columns = model.get_input_embeddings().weight.shape
+    lowerings = [recipe.lowering(stroke) for stroke in Stroke]
+    if columns % recipe.block_size and any(lowering.head for lowering in lowerings):
+        log.warning(
+            "the embedding stays in floats (%s): its %d columns do not make whole blocks of %d; "
+            "a smaller --block-size may fit",
+            size(rows * columns * dtype_bytes(recipe.activations)),
+            columns,
+            recipe.block_size,
+        )
 
 
 def _save(

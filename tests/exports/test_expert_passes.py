@@ -195,10 +195,11 @@ def test_a_block_cuts_both_matrices(tmp_path, asked, taken):
     assert node.attributes["block_size"].as_int() == taken
 
 
-def test_rows_that_no_block_cuts_stay_floats(feeds, tmp_path):
+def test_rows_that_no_block_cuts_stay_floats_and_say_so(feeds, tmp_path, caplog):
     layer = Layer(*CASES["mixtral"], num_inner=40)
     model, ops = lowered(layer, lowering(Blocks(8)), tmp_path)
     assert (ops["MoE"], ops["QMoE"]) == (1, 0)
+    assert "rows of 64 and of 40" in caplog.text
     np.testing.assert_allclose(run(model, tmp_path, feeds), layer.compute(feeds), atol=2e-5)
 
 

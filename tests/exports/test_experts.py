@@ -58,7 +58,7 @@ def test_experts_settle_on_one_operator(model):
 
 
 @pytest.mark.parametrize("change", ["half", "gelu", "norm"])
-def test_what_the_operator_cannot_do_is_gathered(model, change):
+def test_what_the_operator_cannot_do_is_gathered_and_said(model, change, caplog):
     experts = first_experts(model)
     if change == "half":
         experts.half()
@@ -67,6 +67,9 @@ def test_what_the_operator_cannot_do_is_gathered(model, change):
     else:
         experts.has_post_expert_norm = True
     assert settle(experts) is None
+    caplog.clear()
+    with choosing_experts(model, Stroke.PREFILL, is_fused=True):
+        assert "a prompt runs all of them" in caplog.text
 
 
 def test_a_dense_model_is_left_alone(tiny_llama):

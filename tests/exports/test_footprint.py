@@ -8,10 +8,13 @@ import torch
 
 from twostroke.bundle import open_bundle
 from twostroke_export.footprint import Footprint, estimate, footprint
+from twostroke_export.load import Loaded
 from twostroke_export.pipeline import export_recipes
 from twostroke_export.precision import lowering
+from twostroke_export.prepare import Prepared
 from twostroke_export.quantise import Blocks
 from twostroke_export.recipe import Recipe
+from twostroke_export.write import tell_of_weights
 
 
 def test_what_both_read_counts_once():
@@ -86,3 +89,13 @@ def test_a_bundle_tells_what_each_stroke_reads_and_the_log_said_so_before(
     figures = manifest.verification
     assert figures.num_argmax_equal >= 1
     assert np.isfinite(figures.mean_kl)
+
+
+def test_an_embedding_that_must_stay_a_float_is_told_of(caplog):
+    loaded = Loaded(TinyModel(is_tied=True), None)
+    prepared = Prepared(None, loaded, None, None, 8)
+    tell_of_weights(prepared, Recipe())
+    tell_of_weights(prepared, Recipe("fp32", "fp32", block_size=128))
+    assert not caplog.records
+    tell_of_weights(prepared, Recipe(block_size=128))
+    assert "the embedding stays in floats (25.6 kB): its 64 columns do not make" in caplog.text

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from twostroke.bundle import open_bundle
+from twostroke.engine import SyncEvents
 from twostroke.errors import ContractError, ExportError
+from twostroke.model import Model
+from twostroke.types import Request, SamplingParams, TokenEvent
 from twostroke.verify import verify_bundle
 from twostroke_export.load import Loaded
 from twostroke_export.pipeline import export_recipes
@@ -49,6 +52,33 @@ def test_bfloat16_is_measured_in_float32_and_refused_on_a_cpu(bundles, name, cac
     assert not [file for file in bundles[name].iterdir() if file.is_dir()]  # no twin stays
     with pytest.raises(ContractError, match=r"computes in bfloat16, for which the backend 'cpu'"):
         verify_bundle(bundles[name])
+
+
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_rows_with_an_int8_cache_do_not_meet(bundles, is_handed_over):
+    """Sequences of mixed lengths at once answer as each alone, from one cache or over a copy."""
+    own = {"prefill": {"options": {"share_weights": False}}} if is_handed_over else {}
+    prompts = [[(n * k) % 300 for n in range(1, k + 2)] for k in (3, 40, 17)]
+    with Model.open(bundles["int8 cache"], backend="cpu", max_rows=3, **own) as model:
+        engine = model._opened.engine
+        num_copies = 2 if is_handed_over else 1
+        # layers, sides, kv heads, head_dim: a byte each
+        assert engine.memory_plan.kv_bytes_per_token == num_copies * 2 * 2 * 2 * 16
+        alone = [greedy(engine, [prompt])[0] for prompt in prompts]
+        assert greedy(engine, prompts) == alone
+        assert len({tuple(ids) for ids in alone}) == 3
+
+
+def greedy(engine, prompts) -> list[list[int]]:
+    """The ids that follow each prompt, all asked for at once."""
+    sampling = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
+    streams = [
+        SyncEvents(engine, Request(f"row {number}", tuple(prompt), sampling))
+        for number, prompt in enumerate(prompts)
+    ]
+    return [
+        [event.token_id for event in stream if isinstance(event, TokenEvent)] for stream in streams
+    ]
 
 
 def test_quantised_weights_compute_in_half_floats_on_a_cpu(tiny_llama, tmp_path):

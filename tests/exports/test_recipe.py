@@ -61,7 +61,10 @@ def test_both_graphs_compute_in_the_same_floats(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"precision": "int3"}, "'int3' is unknown; choose one of fp32, fp16, bf16, int8, int4, mixed"),
+        (
+            {"precision": "int3"},
+            "'int3' is unknown; choose one of fp32, fp16, bf16, int8, int4, mixed",
+        ),
         ({"decode_precision": "int3"}, "'int3' is unknown"),
         ({"block_size": 48}, "block size 48 is unknown; choose one of 16, 32, 64, 128, 256"),
         ({"accuracy_level": 2}, "accuracy level 2 is unknown; choose one of 0, 1, 4"),

@@ -73,8 +73,9 @@ def _add_precisions(parser: argparse.ArgumentParser) -> None:
     """What the weights, the floats and the cache are kept in."""
     group = parser.add_argument_group(
         "precision",
-        "int8 stays close to the source and is what CPUs do best; int4 is the smallest and costs "
-        "quality; fp32 is exact; fp16 and bf16 are for GPUs. docs/precision.md has the figures.",
+        "int8 stays close to the source and is what CPUs do best; int4 is the smallest and costs\n"
+        "quality; mixed measures which matrices bear 4 bits; fp32 is exact; fp16 and bf16 are for\n"
+        "GPUs. docs/precision.md has the figures.",
     )
     group.add_argument(
         "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
@@ -125,7 +126,8 @@ def _add_precisions(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "int8"),
         default="auto",
         help="the KV cache: auto is in the floats of the activations; int8 takes a quarter of "
-        "fp32's memory and is faster on long contexts; default: auto",
+        "fp32's memory, decodes faster behind a long context and reads prompts slower; "
+        "default: auto",
     )
 
 
