@@ -49,6 +49,10 @@ def _widen(graph: ir.Graph, weights: WeightFile) -> None:
         tensor = value.const_value
         if tensor is None:
             continue
+        if tensor.dtype == ir.DataType.UINT4:  # two in a byte, which numpy has no array for
+            packed = weights.add(np.frombuffer(tensor.tobytes(), np.uint8))
+            value.const_value = weights.reshaped(packed, tensor.shape.numpy(), tensor.dtype)
+            continue
         array = tensor.numpy()
         if tensor.dtype == _HALF:
             array = array.astype(np.float32)

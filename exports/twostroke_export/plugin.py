@@ -42,7 +42,8 @@ def export_several(
 
     Raises:
         InstallError: a package of the `export` extra is missing, or ONNX Runtime is.
-        ExportError: the source cannot be read, traced, or does not agree with its export.
+        ExportError: the options do not go together, or the source cannot be read, traced, or does
+            not agree with its export.
         BundleError: an `out` exists or cannot be written.
     """
     check_install()
@@ -53,9 +54,12 @@ def export_several(
             f'run: pip install "twostroke[export]"'
         )
     on_progress(Progress("check the source", 0.0))
+    from twostroke_export.recipe import recipe_of
     from twostroke_export.source import find
 
     # What is wrong is said before the seconds that the next imports take.
+    for one in options:
+        recipe_of(one)
     source = find(options[0].source, options[0].adapter)
     on_progress(Progress("import torch and transformers", 0.0))
     from twostroke_export.pipeline import export_several as run

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twostroke.cli import options
+from twostroke.cli import options, precision_flags
 from twostroke.cli.export_summary import summary
-from twostroke.cli.precision_flags import add_precision_flags
 from twostroke.cli.progress import ProgressDisplay
 from twostroke.errors import ExportError, InstallError
 
@@ -52,7 +51,7 @@ def add_command(subparsers: options.Subparsers) -> None:
         help="the bundle's folder, which must not exist; with several precisions the beginning of "
         "their names: OUT-int8, OUT-int4",
     )
-    add_precision_flags(parser)
+    precision_flags.add_flags(parser)
     parser.add_argument(
         "--dialect",
         choices=("fused", "standard", "both"),
@@ -114,29 +113,16 @@ def _wishes(arguments: argparse.Namespace) -> list[ExportOptions]:
     from twostroke.backends.hookspecs import ExportOptions
 
     out, several = arguments.out, len(arguments.precision) > 1
-    megabytes = arguments.mixed_mb
-    mixing = {
-        "mixed_kl": arguments.mixed_kl,
-        "mixed_budget_bytes": None if megabytes is None else int(megabytes * 1e6),
-    }
     return [
         ExportOptions(
             source=arguments.source,
             out=out.with_name(f"{out.name}-{precision}") if several else out,
-            precision=precision,
             context_tokens=arguments.context,
             name=arguments.name,
-            prefill_precision=arguments.prefill_precision,
-            decode_precision=arguments.decode_precision,
             dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
-            block_size=arguments.block_size,
-            is_symmetric=arguments.symmetric,
-            accuracy_level=arguments.accuracy_level,
-            activations=arguments.activations,
-            kv_dtype=None if arguments.kv_dtype == "auto" else arguments.kv_dtype,
             adapter=arguments.adapter,
             evaluate=arguments.evaluate,
-            **(mixing if precision == "mixed" or not several else {}),
+            **precision_flags.export_options(arguments, precision),
         )
         for precision in arguments.precision
     ]
