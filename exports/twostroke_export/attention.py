@@ -26,12 +26,14 @@ class KVState:
     past: for each layer key and value, [batch, kv_heads, capacity, head_dim].
     seqlens_k: [batch] int32, tokens in the row after this step, minus 1.
     total_sequence_length: [] int32, the longest row after this step.
-    rotations: for each layer the rotation that attention performs, or None.
+    position_ids: [batch, sequence] int64.
+    rotations: for each layer how its q and k are to be rotated, or None.
     """
 
     past: list[tuple[torch.Tensor, torch.Tensor]]
     seqlens_k: torch.Tensor
     total_sequence_length: torch.Tensor
+    position_ids: torch.Tensor
     rotations: Sequence[Rotation | None]
     present: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
@@ -78,13 +80,18 @@ def _fused_attention(
     if softcap is not None:
         attributes["softcap"] = float(softcap)
     rotation = state.rotations[len(state.present)]
+    packed_query, packed_key = _packed(query), _packed(key)
+    if rotation is not None and not rotation.fits_attention:
+        packed_query = _rotated(packed_query, heads, rotation, state.position_ids)
+        packed_key = _rotated(packed_key, key.shape[1], rotation, state.position_ids)
+        rotation = None
     if rotation is not None:
         attributes |= {"do_rotary": 1, "rotary_interleaved": int(rotation.is_interleaved)}
     output, present_key, present_value = torch.onnx.ops.symbolic_multi_out(
         "com.microsoft::GroupQueryAttention",
         (
-            _packed(query),
-            _packed(key),
+            packed_query,
+            packed_key,
             _packed(value),
             past_key,
             past_value,
@@ -101,6 +108,27 @@ def _fused_attention(
     )
     state.present.append((present_key, present_value))
     return output.reshape(batch, sequence, heads, head_dim), None
+
+
+def _rotated(
+    packed: torch.Tensor,  # [batch, sequence, heads * head_dim]
+    num_heads: int,
+    rotation: Rotation,
+    position_ids: torch.Tensor,  # [batch, sequence] int64
+) -> torch.Tensor:
+    rotated: torch.Tensor = torch.onnx.ops.symbolic(
+        "com.microsoft::RotaryEmbedding",
+        (packed, position_ids, rotation.cos, rotation.sin),
+        {
+            "interleaved": int(rotation.is_interleaved),
+            "num_heads": num_heads,
+            "rotary_embedding_dim": 2 * rotation.cos.shape[-1],
+        },
+        dtype=packed.dtype,
+        shape=packed.shape,
+        version=1,
+    )
+    return rotated
 
 
 def _packed(states: torch.Tensor) -> torch.Tensor:

@@ -15,9 +15,11 @@ from twostroke.bundle.manifest import (
 )
 from twostroke.types import Stroke
 from twostroke_export import assets
+from twostroke_export.calibrated import Calibrated
+from twostroke_export.footprint import Footprint
 from twostroke_export.load import Loaded
 from twostroke_export.observe import Observed
-from twostroke_export.precision import PRECISIONS
+from twostroke_export.precision import MIXED, PRECISIONS, Lowering
 from twostroke_export.recipe import Recipe
 from twostroke_export.source import Source
 
@@ -30,11 +32,15 @@ def describe(
     loaded: Loaded,
     observed: Observed,
     recipe: Recipe,
+    calibrated: Calibrated,
     *,
     context_tokens: int,
     name: str | None,
+    weights: Footprint,
 ) -> Manifest:
     """The manifest without files, verification and self-check.
+
+    `weights` is what the graphs of each stroke read.
 
     Raises:
         ExportError: a special id lies outside the vocabulary.
@@ -59,8 +65,10 @@ def describe(
                 stroke=stroke,
                 dialect=dialect,
                 file=graph_file(stroke, dialect),
-                quantisation=_quantisation(recipe, stroke),
-                kv_dtype=recipe.activations,
+                quantisation=_quantisation(recipe, calibrated, stroke),
+                kv_dtype=recipe.kv_dtype,
+                weight_bytes=weights.of(stroke),
+                shared_weight_bytes=weights.shared_bytes,
             )
             for dialect in recipe.dialects
             for stroke in Stroke
@@ -72,7 +80,7 @@ def describe(
     )
 
 
-def _quantisation(recipe: Recipe, stroke: Stroke) -> Quantisation:
+def _quantisation(recipe: Recipe, calibrated: Calibrated, stroke: Stroke) -> Quantisation:
     precision, lowering = recipe.precision(stroke), recipe.lowering(stroke)
     bits = PRECISIONS[precision]
     if bits.head is None:
@@ -80,10 +88,19 @@ def _quantisation(recipe: Recipe, stroke: Stroke) -> Quantisation:
     return Quantisation(
         precision=precision,
         block_size=lowering.block_size,
-        is_symmetric=lowering.blocks(bits.layers or bits.head).is_symmetric,
+        is_symmetric=_is_symmetric(lowering, precision),
         accuracy_level=lowering.accuracy_level,
         activations=recipe.activations,
+        group_bits=calibrated.group_bits(recipe, stroke),
     )
+
+
+def _is_symmetric(lowering: Lowering, precision: str) -> bool | None:
+    """None where some matrices have zero points and others none."""
+    if precision == MIXED and lowering.is_symmetric is None:
+        return None
+    bits = PRECISIONS[precision]
+    return lowering.blocks(bits.layers or bits.head or 8).is_symmetric
 
 
 def _versions() -> dict[str, str]:

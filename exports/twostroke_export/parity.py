@@ -67,10 +67,18 @@ def measure(
     return Measured(verification, _self_check(graphs, prompt, len(forced)))
 
 
-def judge(name: str, precisions: Sequence[str], measured: Measured, reference: Reference) -> None:
+def judge(
+    name: str,
+    precisions: Sequence[str],
+    measured: Measured,
+    reference: Reference,
+    *,
+    is_exact: bool = True,
+) -> None:
     """Refuses an export that does not compute what its source computes.
 
-    `precisions` are those of the two graphs.
+    `precisions` are those of the two graphs; `is_exact` is False where something else than they
+    makes it lossy, such as an int8 cache.
 
     Raises:
         ExportError: with the figures.
@@ -79,9 +87,10 @@ def judge(name: str, precisions: Sequence[str], measured: Measured, reference: R
     kl = figures.mean_kl if figures.mean_kl is not None else float("inf")
     widest = max(figures.prefill_max_abs_diff, figures.decode_max_abs_diff)
     differs = figures.num_argmax_equal < figures.num_steps and not _only_ties(reference, widest)
-    is_exact = set(precisions) == {"fp32"}
+    bounds = [_MAX_KL[precision] for precision in (*precisions, *(() if is_exact else ("int8",)))]
+    is_exact = is_exact and set(precisions) == {"fp32"}
     label = "/".join(dict.fromkeys(precisions))
-    if (is_exact and differs) or not kl <= max(_MAX_KL[precision] for precision in precisions):
+    if (is_exact and differs) or not kl <= max(bounds):
         raise ExportError(
             f"The {label} export of {name} does not agree with its source: the most likely token "
             f"is the same in {figures.num_argmax_equal} of {figures.num_steps} steps, logits "

@@ -12,7 +12,7 @@ from twostroke.backends.hookspecs import ExporterSpec, ExportOptions, Progress
 from twostroke.errors import InstallError
 from twostroke.install import check_install
 
-PRECISIONS = ("fp32", "fp16", "int8", "int4")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8", "mixed", "int4")
 _NEEDED = (
     "torch",
     "transformers",

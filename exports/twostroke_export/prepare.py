@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 import torch
 
+from twostroke.bundle.manifest import Dialect
+from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export.context import context_limit, effective_context
 from twostroke_export.load import Loaded, load
 from twostroke_export.lora import merge
 from twostroke_export.observe import Observed, observe
-from twostroke_export.passes.silu import fuse_silu
+from twostroke_export.own_attention import observe_own_attention
+from twostroke_export.passes.fuse import fuse
 from twostroke_export.passes.simplify import simplify
-from twostroke_export.passes.skip_norm import fuse_skip_norm
 from twostroke_export.reference import Reference, measure_reference
 from twostroke_export.source import Source, resolve
 from twostroke_export.trace import trace
@@ -43,8 +45,7 @@ class Prepared:
         if stroke not in self.graphs:
             model = trace(self.loaded.model, self.observed, stroke, self.context_tokens)
             simplify(model)
-            fuse_skip_norm(model.graph)
-            fuse_silu(model.graph)
+            fuse(model.graph)
             self.graphs[stroke] = model
         return self.graphs[stroke]
 
@@ -52,14 +53,32 @@ class Prepared:
         """Casts the weights to `activations` (numpy's name); what was traced before is dropped.
 
         Mutates the model; does nothing where it has that dtype already.
+
+        Raises:
+            ExportError: the weights have been rounded to other floats before.
         """
-        if activations != "float32":
-            cast_parameters(self.loaded.model, getattr(torch, activations))
-            self.graphs.clear()
+        wanted = getattr(torch, activations)
+        found = next(self.loaded.model.parameters()).dtype
+        if found == wanted:
+            return
+        if found != torch.float32:
+            raise ExportError(
+                "Bundles in fp16 and in bf16 do not come from one load, because the second would "
+                "be rounded twice; export them one after the other."
+            )
+        cast_parameters(self.loaded.model, wanted)
+        self.graphs.clear()
 
 
-def prepare(source: str | Source, context_tokens: int | None, report: Report) -> Prepared:
+def prepare(
+    source: str | Source,
+    context_tokens: int | None,
+    report: Report,
+    dialects: Collection[Dialect] = frozenset({"fused"}),
+) -> Prepared:
     """Finds, checks and loads a source, and measures its answers.
+
+    `dialects` are those that graphs will be made in: the fused one asks more of a model.
 
     Raises:
         ExportError: nothing is there, or it is no model that can be exported.
@@ -71,10 +90,19 @@ def prepare(source: str | Source, context_tokens: int | None, report: Report) ->
     if found.adapter is not None:
         merge(loaded, found.adapter, found.name)
     limit = effective_context(found.name, context_limit(loaded.model.config), context_tokens)
-    observed = observe(loaded.model)
+    observed = _observe(loaded.model, dialects)
     report("measure the source", 0.8)
     reference = measure_reference(loaded, limit)
     return Prepared(found, loaded, observed, reference, limit)
+
+
+def _observe(model: Any, dialects: Collection[Dialect]) -> Observed:
+    try:
+        return observe(model)
+    except ExportError:
+        if "fused" in dialects:
+            raise
+        return observe_own_attention(model)
 
 
 def cast_parameters(model: Any, dtype: torch.dtype) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,15 +13,35 @@ import torch
 
 APPLY = "apply_rotary_pos_emb"  # what transformers calls it in every family that has it
 RotaryCall = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a rotary module, its args and kwargs
+_CACHE_STEP = 8  # the width of GroupQueryAttention's caches is a multiple of it
+
+
+class Frequencies(enum.Enum):
+    """Where a family's cosines [..., width] hold each frequency once."""
+
+    FIRST_HALF = enum.auto()
+    EVERY_SECOND = enum.auto()
+    WHOLE = enum.auto()
+
+    def once(self, cosines: torch.Tensor) -> torch.Tensor:
+        """[..., width] -> [..., rotary_dim / 2]."""
+        if self is Frequencies.FIRST_HALF:
+            return cosines[..., : cosines.shape[-1] // 2]
+        return cosines[..., ::2] if self is Frequencies.EVERY_SECOND else cosines
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What GroupQueryAttention is given: caches [positions, rotary_dim / 2] and the layout."""
+    """What rotates q and k: caches [positions, rotary_dim / 2] and the layout."""
 
     cos: torch.Tensor
     sin: torch.Tensor
     is_interleaved: bool
+
+    @property
+    def fits_attention(self) -> bool:
+        """Whether GroupQueryAttention takes these caches; else an operator before it does."""
+        return int(self.cos.shape[-1]) % _CACHE_STEP == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +50,26 @@ class LayerRotary:
 
     call: RotaryCall
     is_interleaved: bool
-    stride: int  # 1: the first half of the cosines holds each frequency; 2: every second does
+    frequencies: Frequencies
+    head_dim: int
 
     def caches(self, num_positions: int, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of positions 0 … num_positions - 1, [num_rows, rotary_dim / 2].
+
+        Where the layout allows, they are widened by angles of zero to what attention takes.
 
         The rows behind the last position repeat it. They only turn tokens that nobody reads, but
         some families change every angle once they are asked for a position past their limit.
         """
         positions = torch.arange(num_rows).clamp(max=num_positions - 1)
-        cos, sin = evaluate(self.call, num_positions)
-        return (
-            halved(cos[0], self.stride)[positions],
-            halved(sin[0], self.stride)[positions],
+        cos, sin = (
+            self.frequencies.once(side[0])[positions] for side in evaluate(self.call, num_positions)
         )
+        num_missing = -cos.shape[-1] % _CACHE_STEP
+        if not self.is_interleaved or 2 * (cos.shape[-1] + num_missing) > self.head_dim:
+            return cos, sin  # in halves, every channel would find another partner
+        pad = torch.nn.functional.pad
+        return pad(cos, (0, num_missing), value=1.0), pad(sin, (0, num_missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +112,8 @@ def rotate(
     return torch.cat((joined, passed), dim=-1)
 
 
-def halved(cosines: torch.Tensor, stride: int) -> torch.Tensor:
-    """[..., rotary_dim] -> [..., rotary_dim / 2], each frequency once."""
-    half = cosines.shape[-1] // 2
-    return cosines[..., :half] if stride == 1 else cosines[..., ::2]
-
-
 def evaluate(call: RotaryCall, num_positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines [1, num_positions, rotary_dim] float32 of positions from 0.
+    """Cosines and sines [1, num_positions, width] float32 of positions from 0.
 
     Repeats the recorded call with other positions, its one tensor of integers.
     """

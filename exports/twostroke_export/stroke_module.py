@@ -57,22 +57,23 @@ class StrokeModule(torch.nn.Module):  # type: ignore[misc]  # torch is not follo
         past: list[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
         """See the class."""
+        # Idle rows are fed positions one past the context; learned embeddings end with it.
+        position_ids = position_ids.clamp(max=self.context_tokens - 1)
         state = KVState(
             past=list(zip(past[::2], past[1::2], strict=True)),
             seqlens_k=seqlens_k,
             total_sequence_length=total_sequence_length,
+            position_ids=position_ids,
             rotations=[self._rotation(rotary) for rotary in self.rotaries],
         )
-        # Idle rows are fed positions one past the context; learned embeddings end with it.
-        position_ids = position_ids.clamp(max=self.context_tokens - 1)
-        with caching(state), _last_rows(self.model, logit_index):
+        with caching(state), last_rows(self.model, logit_index):
             output = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False)
         present = [side for layer in state.present for side in layer]
         return (output.logits.float(), *present)
 
 
 @contextlib.contextmanager
-def _last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
+def last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
     """Hands the head the wanted rows: hidden [batch, sequence, size] -> [batch, k, size]."""
     if logit_index is None:
         yield

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from twostroke.backends.protocol import dtype_bytes
 from twostroke.bundle.manifest import Manifest, graph_file
+from twostroke.cli.progress import size
 from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.balance import balance
+from twostroke_export.calibrated import calibrate
 from twostroke_export.calibration import calibration_ids
 from twostroke_export.facts import describe
+from twostroke_export.footprint import Stored, count, estimate, footprint
+from twostroke_export.kv_scales import kv_scales
+from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
-from twostroke_export.passes.pack_gate_up import pack_gate_up
-from twostroke_export.passes.pack_qkv import pack_qkv
+from twostroke_export.passes.quantise_kv import quantise_kv
 from twostroke_export.passes.standard.standardise import standardise
-from twostroke_export.precision import Lowering
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
+
+log = logging.getLogger(__name__)
 
 
 def write_bundle(
@@ -31,36 +39,79 @@ def write_bundle(
     Mutates the model of `prepared` where the precision wants other weights than it has: int8
     balances them, and half floats cast them.
     """
+    tell_of_weights(prepared, recipe)
+    ids = calibration_ids(prepared.loaded, prepared.context_tokens)
     if "int8" in recipe.precisions:
-        graphs = [prepared.graph(stroke) for stroke in Stroke]  # both read the same parameters
-        ids = calibration_ids(prepared.loaded, prepared.context_tokens)
-        balance(prepared.loaded.model, graphs[0].graph, ids)
+        # What is traced later reads the same parameters.
+        balance(prepared.loaded.model, prepared.graph(Stroke.PREFILL).graph, ids)
+    scales = None
+    if recipe.has_int8_kv:  # behind `balance`, which rescales values
+        scales = kv_scales(prepared.loaded.model, prepared.observed, ids)
+    calibrated = calibrate(prepared, recipe, lambda fraction: report("choose bits", 0.5 * fraction))
     prepared.cast(recipe.activations)
+    stored: dict[Stroke, Stored] = {}
     with WeightFile(folder) as weights:
         for number, stroke in enumerate(Stroke):
-            report(f"trace {stroke}", 0.5 * number)
+            report(f"trace {stroke}", 0.5 + 0.25 * number)
             model = prepared.graph(stroke).clone()
-            report(f"write {stroke}", 0.5 * number + 0.3)
-            lowering = recipe.lowering(stroke)
+            report(f"write {stroke}", 0.65 + 0.25 * number)
+            lowering = calibrated.lowering(recipe, stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
+            if scales is not None:
+                quantise_kv(model.graph, scales)
+            finish(model.graph)
             common.RemoveUnusedNodesPass()(model)  # what only read the old weights
-            _save(model, stroke, recipe, weights, folder)
+            graphs = _save(model, stroke, recipe, weights, folder)
+            stored[stroke] = count(graphs)
     assets.write_assets(prepared.source, prepared.loaded, folder)
     return describe(
         prepared.source,
         prepared.loaded,
         prepared.observed,
         recipe,
+        calibrated,
         context_tokens=prepared.context_tokens,
         name=name,
+        weights=footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE]),
     )
+
+
+def tell_of_weights(prepared: Prepared, recipe: Recipe) -> None:
+    """Warns of what a recipe's weights take, before anything is done about it."""
+    model = prepared.loaded.model
+    _tell_of_embedding(model, recipe)
+    if recipe.prefill == recipe.decode:
+        return
+    stored = {stroke: estimate(model, recipe.lowering(stroke)) for stroke in Stroke}
+    both = footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE])
+    log.warning(
+        "two precisions: prefill reads about %s of %s weights and decode %s of %s, %s of it "
+        "shared: %s in memory and on disk; %s for both strokes would take %s, %s %s",
+        *(size(both.prefill_bytes), recipe.prefill, size(both.decode_bytes), recipe.decode),
+        *(size(both.shared_bytes), size(both.total_bytes)),
+        *(recipe.prefill, size(both.prefill_bytes), recipe.decode, size(both.decode_bytes)),
+    )
+
+
+def _tell_of_embedding(model: Any, recipe: Recipe) -> None:
+    """Says where the embedding cannot be quantised: its operator takes whole blocks only."""
+    rows, columns = model.get_input_embeddings().weight.shape
+    lowerings = [recipe.lowering(stroke) for stroke in Stroke]
+    if columns % recipe.block_size and any(lowering.head for lowering in lowerings):
+        log.warning(
+            "the embedding stays in floats (%s): its %d columns do not make whole blocks of %d; "
+            "a smaller --block-size may fit",
+            size(rows * columns * dtype_bytes(recipe.activations)),
+            columns,
+            recipe.block_size,
+        )
 
 
 def _save(
     model: ir.Model, stroke: Stroke, recipe: Recipe, weights: WeightFile, folder: Path
-) -> None:
-    """Saves a lowered graph in each dialect of the recipe. Mutates it."""
+) -> list[ir.Graph]:
+    """Saves a lowered graph in each dialect of the recipe; answers them. Mutates it."""
     graphs = {
         dialect: model if dialect == "fused" else model.clone() for dialect in recipe.dialects
     }
@@ -69,11 +120,4 @@ def _save(
             standardise(graph, weights)
         weights.store_initializers(graph.graph)
         ir.save(graph, folder / graph_file(stroke, dialect))
-
-
-def pack(graph: ir.Graph, lowering: Lowering) -> None:
-    """Packs products that read one value, where one is faster than its parts. Mutates."""
-    pack_qkv(graph)
-    # In floats a prompt loses more to parting gate from up than either stroke gains.
-    if lowering.head is not None:
-        pack_gate_up(graph)
+    return [model.graph for model in graphs.values()]

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from twostroke.bundle import MANIFEST_NAME, Manifest, open_bundle
+from twostroke.bundle import open_bundle
 from twostroke.bundle.manifest import SelfCheck, Verification
+from twostroke.bundle.open import read_manifest
+from twostroke.bundle.write import rewrite_manifest
 from twostroke.errors import BundleError
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.verify import _greedy, _running, verify_bundle
@@ -37,10 +39,8 @@ def check_of(greedy: tuple[int, ...], margin: float) -> SelfCheck:
 
 
 def record(root: Path, **facts: object) -> None:
-    """Writes facts into the manifest, which is not hashed itself."""
-    path = root / MANIFEST_NAME
-    manifest = Manifest.model_validate_json(path.read_text())
-    path.write_text(manifest.model_copy(update=facts).model_dump_json())
+    """Writes facts into the manifest, and its digest anew."""
+    rewrite_manifest(root, read_manifest(root).model_copy(update=facts))
 
 
 def answers(root: Path, begun: tuple[int, ...] = ()) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from twostroke_export.expert_gate import Gate
 from twostroke_export.passes.expert_node import find_experts, find_routers
 from twostroke_export.passes.experts import lower_experts
 from twostroke_export.precision import Lowering
-from twostroke_export.quantise import Blocks, quantise
+from twostroke_export.quantise import Blocks, dequantise, quantise
 from twostroke_export.weights import WEIGHTS_NAME, WeightFile
 
 HIDDEN, INNER, NUM_EXPERTS, NUM_CHOSEN, NUM_TOKENS = 64, 96, 5, 2, 7
@@ -109,23 +109,10 @@ class Layer:
         """The same experts with matrices that went through the quantisation."""
         other = Layer(self.gate, self.is_transposed, self.has_bias, self.num_inner)
         other.matrices = {
-            name: np.stack([dequantised(expert, blocks) for expert in matrix])
+            name: np.stack([dequantise(quantise(m, blocks), m.shape[1]) for m in matrix])
             for name, matrix in self.matrices.items()
         }
         return other
-
-
-def dequantised(matrix: np.ndarray, blocks: Blocks) -> np.ndarray:
-    made = quantise(matrix, blocks)
-    shape = made.scales.shape
-    values, zeros = made.values.reshape(len(matrix), -1), made.zero_points
-    if blocks.bits == 4:
-        values = np.stack((values & 15, values >> 4), -1)
-        zeros = zeros if zeros is None else np.stack((zeros & 15, zeros >> 4), -1)
-    middle = np.float32(1 << (blocks.bits - 1))
-    if zeros is not None:
-        middle = zeros.reshape(len(matrix), -1)[:, : shape[1], None].astype(np.float32)
-    return ((values.reshape(*shape, -1) - middle) * made.scales[..., None]).reshape(matrix.shape)
 
 
 @pytest.fixture(params=CASES)
@@ -195,10 +182,11 @@ def test_a_block_cuts_both_matrices(tmp_path, asked, taken):
     assert node.attributes["block_size"].as_int() == taken
 
 
-def test_rows_that_no_block_cuts_stay_floats(feeds, tmp_path):
+def test_rows_that_no_block_cuts_stay_floats_and_say_so(feeds, tmp_path, caplog):
     layer = Layer(*CASES["mixtral"], num_inner=40)
     model, ops = lowered(layer, lowering(Blocks(8)), tmp_path)
     assert (ops["MoE"], ops["QMoE"]) == (1, 0)
+    assert "rows of 64 and of 40" in caplog.text
     np.testing.assert_allclose(run(model, tmp_path, feeds), layer.compute(feeds), atol=2e-5)
 
 

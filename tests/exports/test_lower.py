@@ -115,7 +115,9 @@ def test_two_graphs_quantise_a_weight_once(tmp_path, monkeypatch):
     calls = []
     original = module.quantise
     monkeypatch.setattr(
-        module, "quantise", lambda m, blocks: calls.append(blocks.bits) or original(m, blocks)
+        module,
+        "quantise",
+        lambda m, blocks, *rest: calls.append(blocks.bits) or original(m, blocks, *rest),
     )
     model = ir.Model(build(), ir_version=10)
     with WeightFile(tmp_path) as weights:

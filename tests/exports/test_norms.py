@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers.models.cohere.modeling_cohere import CohereLayerNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
@@ -28,8 +29,10 @@ def seeded(module: torch.nn.Module) -> torch.nn.Module:
     return torch.nn.Sequential(module)
 
 
-@pytest.mark.parametrize("module", [LlamaRMSNorm(32), Gemma3RMSNorm(32), Disguised()])
-def test_rms_norms_are_swapped_and_put_back(module):
+@pytest.mark.parametrize(
+    "module", [LlamaRMSNorm(32), Gemma3RMSNorm(32), CohereLayerNorm(32), Disguised()]
+)
+def test_norms_are_swapped_and_put_back(module):
     model = seeded(module)
     states = torch.randn(2, 3, 32)
     before, keys = model(states), set(model.state_dict())
@@ -62,6 +65,20 @@ def test_one_is_added_where_the_module_adds_it():
 def test_anything_else_is_left_alone(module):
     with fused_norms(torch.nn.Sequential(module)) as num_swapped:
         assert num_swapped == 0
+
+
+def test_what_is_emitted_tells_centred_norms_from_others():
+    for module, operator in ((CohereLayerNorm(32), "LayerNormalization"), (LlamaRMSNorm(32), None)):
+        with fused_norms(seeded(module)):
+            program = torch.onnx.export(
+                module.eval(),
+                (torch.randn(2, 3, 32),),
+                dynamo=True,
+                opset_version=23,
+                verbose=False,
+            )
+        operators = [node.op_type for node in program.model.graph]
+        assert operators == [operator or "SimplifiedLayerNormalization"]
 
 
 def test_put_back_after_a_fault():

@@ -9,6 +9,7 @@ import transformers
 from twostroke.errors import ExportError
 from twostroke_export import plug_point
 from twostroke_export.observe import LayerGeometry, observe
+from twostroke_export.rotary import Frequencies
 
 SIZES = {
     "vocab_size": 50,
@@ -58,6 +59,23 @@ def test_rotation_moves_inside_where_the_rotated_tensors_reach_attention():
 
 def test_interleaved_pairs_are_recognised():
     assert observe(tiny("cohere")).rotary.layers[0].is_interleaved
+
+
+@pytest.mark.parametrize(
+    ("model_type", "width"),
+    [("phi", 4), ("gpt_neox", 2), ("glm4", 8)],  # glm4's pairs are widened to what fits
+)
+def test_a_part_of_each_head_is_recognised(model_type, width):
+    changes = {"head_dim": 16} if model_type == "glm4" else {}
+    layers = observe(tiny(model_type, **changes)).rotary.layers
+    assert layers[0].caches(8, 8)[0].shape == (8, width)
+    assert all(layer is not None for layer in layers)
+
+
+def test_cosines_that_hold_each_frequency_once_are_recognised():
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
+    layers = observe(tiny("gpt_oss", head_dim=16, **experts)).rotary.layers
+    assert layers[0].frequencies is Frequencies.WHOLE
 
 
 def test_layers_that_do_not_rotate_stay_so():

@@ -7,18 +7,20 @@ import json
 import pytest
 
 from twostroke.bundle import open_bundle
+from twostroke.cli import plan
 from twostroke.life.config_shape import shape_of
 from twostroke.life.plan_source import find_subject
 from twostroke.life.weights import BLOCK_COLUMNS, PRECISION_BITS, weigh
 from twostroke_export.pipeline import export_all
-from twostroke_export.precision import PRECISIONS
+from twostroke_export.precision import MIXED, PRECISIONS
 from twostroke_export.quantise import BLOCK_SIZE
 from twostroke_export.testing.architectures import ARCHITECTURES
 from twostroke_export.testing.tiny_models import SIZES, save_tiny_model
 
 
 def test_precisions_mean_the_same():
-    assert {n: (b.layers, b.head) for n, b in PRECISIONS.items()} == PRECISION_BITS
+    assert {n: (b.layers, b.head) for n, b in PRECISIONS.items() if n != MIXED} == PRECISION_BITS
+    assert plan.PRECISIONS == tuple(PRECISION_BITS)
     assert BLOCK_SIZE == BLOCK_COLUMNS
 
 

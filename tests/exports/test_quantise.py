@@ -8,6 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from twostroke_export import quantise as module
 from twostroke_export.quantise import BLOCK_SIZE, BLOCK_SIZES, Blocks, QuantisedMatrix, quantise
 
 
@@ -64,12 +65,11 @@ def test_values_are_chosen_for_the_scales_that_are_stored(bits):
     original = matrix(16, 64) * np.float32(2e-5)
     half = quantise(original, Blocks(bits, floats="float16"))
     assert half.scales.dtype == np.float16
-    rounded = quantise(original, Blocks(bits)).scales.astype(np.float16).astype(np.float32)
-    blocks = original.reshape(16, 2, 32) / rounded[..., None]
+    stored = half.scales.astype(np.float32)[..., None]
     middle, top = 1 << (bits - 1), (1 << bits) - 1
-    best = (np.clip(np.rint(blocks) + middle, 0, top) - middle) * rounded[..., None]
-    best_error = np.square(best - original.reshape(16, 2, 32)).sum()
-    error = np.square(dequantise(half, 64) - original).sum()
+    nearest = np.clip(np.rint(original.reshape(16, 2, 32) / stored) + middle, 0, top)
+    best = ((nearest - middle) * stored).reshape(16, 64)
+    error, best_error = (np.square(x - original).sum() for x in (dequantise(half, 64), best))
     assert error <= best_error * (1 + 1e-5)
 
 
@@ -177,3 +177,23 @@ def run(node: onnx.NodeProto, constants: dict, feeds: dict) -> np.ndarray:
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("blocks", [Blocks(4, 32, False), Blocks(4, 32, True)], ids=str)
+def test_important_columns_are_kept_nearer(blocks):
+    original = matrix(64, 64)
+    importance = np.where(np.arange(64) % 8 == 0, 100, 0.1).astype(np.float32)
+    plain, weighed = (quantise(original, blocks, given) for given in (None, importance))
+    errors = [
+        np.square(dequantise(found, 64) - original) @ importance for found in (plain, weighed)
+    ]
+    assert errors[1].sum() < 0.8 * errors[0].sum()
+    assert (errors[1] <= errors[0] * 1.001).mean() > 0.9
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_it_can_be_read_back(bits, is_symmetric):
+    original = matrix(10, 80)
+    quantised = quantise(original, Blocks(bits, 32, is_symmetric))
+    assert (module.dequantise(quantised, 80) == dequantise(quantised, 80)).all()

@@ -62,3 +62,32 @@ def test_a_product_that_is_the_result_keeps_its_name():
     product = model.graph[1].outputs[0]
     model.graph.outputs[0] = product
     assert fuse_silu(model.graph) == 0
+
+
+def scaled(*, read_twice: bool = False) -> ir.Model:
+    """y = x * sigmoid(1.702 * x) + z, or + 1.702 * x."""
+    model = build()
+    graph, x = model.graph, model.graph.inputs[0]
+    stored = ir.tensor(np.float32(1.702), name="alpha")
+    alpha = ir.Value(name="alpha", const_value=stored, shape=stored.shape, type=FLOAT)
+    graph.register_initializer(alpha)
+    scaling = ir.node("Mul", [alpha, x])
+    scaling.outputs[0].name = "scaled"
+    graph.insert_before(graph[0], scaling)
+    graph[1].replace_input_with(0, scaling.outputs[0])
+    if read_twice:
+        graph[-1].replace_input_with(1, scaling.outputs[0])
+    return model
+
+
+def test_the_slope_of_a_sigmoid_is_taken_along():
+    model, plain = scaled(), run(scaled())
+    assert fuse_silu(model.graph) == 1
+    assert [node.op_type for node in model.graph] == ["QuickGelu", "Add"]
+    assert np.allclose(run(model), plain, atol=1e-6)
+
+
+def test_a_slope_that_others_read_stays():
+    model = scaled(read_twice=True)
+    assert fuse_silu(model.graph) == 0
+    assert len(model.graph) == 4

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from twostroke_export.passes.linears import StackedTensor
+from twostroke_export.passes.linears import StackedTensor, parameter_key
 from twostroke_export.quantise import Blocks, quantise
 
 
@@ -30,3 +30,13 @@ def test_stacks_matrices_of_either_layout():
     stacked = StackedTensor(values, [True, False], "both")
     assert list(stacked.shape) == [3, 3]
     assert np.array_equal(stacked.numpy(), np.concatenate((above, below.T)))
+
+
+def test_rows_come_in_the_order_that_is_asked_for():
+    array = np.arange(6, dtype=np.float32).reshape(3, 2)
+    value = ir.Value(name="a", const_value=ir.tensor(array))
+    plain = StackedTensor([value], [True], "a")
+    turned = StackedTensor([value], [True], "a/sorted", np.array([2, 0, 1]))
+    assert np.array_equal(turned.numpy(), array[[2, 0, 1]])
+    keys = {parameter_key(ir.Value(name="s", const_value=t), "") for t in (plain, turned)}
+    assert len(keys) == 2  # stored apart

@@ -48,6 +48,8 @@ class ExportOptions:
     kv_dtype: str | None = None  # int8: a quantised KV cache
     adapter: Path | None = None  # a LoRA adapter, merged into the weights
     evaluate: Path | None = None  # a text to measure the bundle on
+    mixed_kl: float | None = None  # nats that the precision `mixed` may cost
+    mixed_budget_bytes: int | None = None  # the most that the layers' weights of `mixed` may take
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ What a graph declares decides what it is fed, so most inputs are optional:
 | input_ids, position_ids | [batch, sequence] | int64 |
 | logit_index | [batch, k]: positions within the chunk whose logits are wanted; or [batch] | int64 |
 | attention_mask | [batch, longest row after this step]: ones, zeros behind shorter rows | int64 |
-| logits | [batch, k, vocab]; without logit_index of every position, or of the last one | floats |
+| num_logits_to_keep | []: how many of the chunk's last positions to answer logits of | int64 |
+| logits | [batch, k, vocab]; with neither input of every position, or of the last one | floats |
 
 How the KV cache is kept depends on the dialect. *fused* graphs write their tokens in place:
 
@@ -44,6 +45,7 @@ POSITION_IDS = "position_ids"
 SEQLENS_K = "seqlens_k"
 TOTAL_SEQUENCE_LENGTH = "total_sequence_length"
 LOGIT_INDEX = "logit_index"
+NUM_LOGITS_TO_KEEP = "num_logits_to_keep"
 ATTENTION_MASK = "attention_mask"
 USE_CACHE_BRANCH = "use_cache_branch"
 LOGITS = "logits"
@@ -96,7 +98,7 @@ def _inputs(
     stroke: Stroke, dialect: str, found: set[str], past: list[str]
 ) -> tuple[set[str], set[str]]:
     """The inputs that a graph must declare, and those that it may."""
-    optional = {POSITION_IDS, LOGIT_INDEX, ATTENTION_MASK}
+    optional = {POSITION_IDS, LOGIT_INDEX, NUM_LOGITS_TO_KEEP, ATTENTION_MASK}
     if dialect == "fused":
         lengths = {SEQLENS_K, TOTAL_SEQUENCE_LENGTH}
         # A mask tells the lengths as well; a graph that declares one of the two gets what it wants.

@@ -44,23 +44,33 @@ ONNX, which compilers take whole, and answers a longer cache for each one it is 
 
 
 class Quantisation(_Fact):
-    """How a graph's weights are stored, and in which floats it computes."""
+    """How a graph's weights are stored, and in which floats it computes.
+
+    `group_bits` says of a mixed precision which matrices have how many bits, by the names of those
+    that share a product; `is_symmetric` None that not all have zero points, or none needs them.
+    """
 
     precision: str  # fp32, fp16, bf16, int8, int4, mixed
     block_size: int | None = None
     is_symmetric: bool | None = None
     accuracy_level: int | None = None
     activations: str = "float32"  # numpy's name: float32, float16; or bfloat16
+    group_bits: dict[str, int] | None = None
 
 
 class GraphFact(_Fact):
-    """One graph of the bundle: `file` computes `stroke` in `dialect`."""
+    """One graph of the bundle: `file` computes `stroke` in `dialect`.
+
+    It reads `weight_bytes` of weights, of which the other stroke reads `shared_weight_bytes` too.
+    """
 
     stroke: Stroke
     dialect: Dialect = "fused"
     file: str
     quantisation: Quantisation
-    kv_dtype: str = "float32"
+    kv_dtype: str = "float32"  # or float16, bfloat16, int8
+    weight_bytes: int | None = None
+    shared_weight_bytes: int | None = None
 
 
 def graph_file(stroke: Stroke, dialect: Dialect = "fused") -> str:
@@ -115,7 +125,8 @@ class Verification(_Fact):
     The largest absolute differences of logits over the prompt's last token and the decode steps,
     over how many steps the argmax was equal (of `num_steps`), and, on the export's built-in text,
     the mean KL divergence (nats) and the share of positions with the same most likely token. Both
-    graphs are of `dialect`.
+    graphs are of `dialect`. `measured_in` names the floats that they were run in where those are
+    not their own (bfloat16, for which processors have no kernels).
     """
 
     dialect: Dialect = "fused"
@@ -126,6 +137,31 @@ class Verification(_Fact):
     mean_kl: float | None = None
     top1_agreement: float | None = None
     num_text_tokens: int | None = None
+    measured_in: str | None = None
+
+
+class Evaluation(_Fact):
+    """Measured on a text by `twostroke evaluate`, or at export by `--evaluate`.
+
+    Perplexity of the text and, against the logits of `source` at every scored token, the mean KL
+    divergence (nats) and the share of tokens with the same most likely candidate. `num_tokens` were
+    scored, in windows of at most `window_tokens`; see `twostroke.evaluation.windows`.
+    """
+
+    text: str  # the file's name, without its folder
+    text_sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    num_tokens: int = Field(ge=1)
+    window_tokens: int = Field(ge=1)
+    backend: str
+    perplexity: float
+    source: str | None = None
+    mean_kl: float | None = None
+    top1_agreement: float | None = None
+
+    def repeats(self, other: Evaluation) -> bool:
+        """Whether both measured the same thing, so that only the newer one counts."""
+        names = ("text_sha256", "num_tokens", "window_tokens", "backend", "source")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 class SelfCheck(_Fact):
@@ -146,7 +182,8 @@ class SelfCheck(_Fact):
 class Manifest(_Fact):
     """The whole of `bundle.json`. There is a graph for each stroke; the first one is the default.
 
-    `verifications` holds one for each dialect, the default's first.
+    `verifications` holds one for each dialect, the default's first. `manifest_sha256` is written by
+    `seal` and checked when a bundle is opened; see `twostroke.bundle.digest`.
     """
 
     format_version: int = FORMAT_VERSION
@@ -159,9 +196,11 @@ class Manifest(_Fact):
     generation: GenerationDefaults = GenerationDefaults()
     verifications: tuple[Verification, ...] = ()
     self_check: SelfCheck | None = None
+    evaluations: tuple[Evaluation, ...] = ()
     source: dict[str, Any] = Field(default_factory=dict)
     exporter: dict[str, str] = Field(default_factory=dict)
     files: dict[str, FileFact] = Field(default_factory=dict)
+    manifest_sha256: str | None = None
 
     @field_validator("graphs")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ValidationError
 
+from twostroke.bundle.digest import digest_of
 from twostroke.bundle.manifest import FORMAT_VERSION, MANIFEST_NAME, FileFact, Manifest
 from twostroke.errors import BundleError
 from twostroke.types import Stroke
@@ -100,8 +102,10 @@ def read_manifest(root: Path) -> Manifest:
     if not root.is_dir():
         raise BundleError(f"{root} is not a folder; a bundle is one with a {MANIFEST_NAME} in it.")
     try:
-        if path.is_symlink() or path.stat().st_size > _MAX_MANIFEST_BYTES:
-            raise BundleError(f"{path} is a link or too large to be a manifest. {_REPAIR}")
+        info = path.lstat()
+        is_plain = stat.S_ISREG(info.st_mode) and info.st_nlink == 1
+        if not is_plain or info.st_size > _MAX_MANIFEST_BYTES:
+            raise BundleError(f"{path} is no plain file or too large to be a manifest. {_REPAIR}")
         text = path.read_bytes()
     except FileNotFoundError:
         raise BundleError(
@@ -117,7 +121,21 @@ def read_manifest(root: Path) -> Manifest:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise BundleError(f"{path} is damaged: {where}: {first['msg']}. {_REPAIR}") from None
+    _check_digest(path, text, manifest)
     return manifest
+
+
+def _check_digest(path: Path, text: bytes, manifest: Manifest) -> None:
+    """Refuses facts that were changed, though each of them may look right."""
+    try:
+        found = digest_of(json.loads(text))
+    except (ValueError, RecursionError):  # pydantic reads a little more than json does
+        found = None
+    if found is None or found != manifest.manifest_sha256:
+        raise BundleError(
+            f"{path} is not as it was exported: its own SHA-256 differs. What a request or the "
+            f"YAML may set is set there, not in the bundle. {_REPAIR}"
+        )
 
 
 def _check_format(path: Path, text: bytes) -> None:
@@ -170,16 +188,19 @@ def check_plain(root: Path, name: str, *, named_by: str, repair: str) -> os.stat
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\\" in name or ":" in name or name in ("", "."):
         raise BundleError(f"{root / named_by} lists {name!r}, a path outside of the bundle.")
-    folder = root
-    for part in pure.parts[:-1]:
-        folder = folder / part
-        if folder.is_symlink():
-            raise BundleError(f"{folder} is a symbolic link; a bundle holds plain folders only.")
-    path = root / pure
+    folder, path = root, root / pure
     try:
+        for part in pure.parts[:-1]:
+            folder = folder / part
+            if folder.is_symlink():
+                raise BundleError(
+                    f"{folder} is a symbolic link; a bundle holds plain folders only."
+                )
         info = path.lstat()
     except FileNotFoundError:
         raise BundleError(f"{path} is missing. {repair}") from None
+    except (OSError, ValueError) as error:  # a name too long, or with a character of no file
+        raise BundleError(f"{str(path)!r} cannot be read: {error}. {repair}") from None
     if not stat.S_ISREG(info.st_mode):
         raise BundleError(f"{path} is not a plain file; a bundle holds no links or devices.")
     if info.st_nlink > 1:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twostroke.bundle.manifest import Manifest
 
-_LOSSY_KL = 0.05  # nats; int8 stays below 0.01, text goes astray above 0.1
-_LOSSY_TOP1 = 0.9
+LOSSY_KL = 0.05  # nats; int8 stays below 0.01, text goes astray above 0.1
+LOSSY_TOP1 = 0.9
 
 
 def quality_note(manifest: Manifest) -> str | None:
@@ -13,7 +13,7 @@ def quality_note(manifest: Manifest) -> str | None:
     measured = manifest.verification
     if measured is None or measured.mean_kl is None or measured.top1_agreement is None:
         return None
-    if measured.mean_kl <= _LOSSY_KL and measured.top1_agreement >= _LOSSY_TOP1:
+    if measured.mean_kl <= LOSSY_KL and measured.top1_agreement >= LOSSY_TOP1:
         return None
     precision = manifest.precision
     return (

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from twostroke.bundle.digest import with_digest
 from twostroke.bundle.manifest import MANIFEST_NAME, FileFact, Manifest
 from twostroke.bundle.open import hash_file
 from twostroke.errors import BundleError
@@ -65,12 +66,35 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path != folder / MANIFEST_NAME
     }
-    sealed = manifest.model_copy(update={"files": files})
-    with (folder / MANIFEST_NAME).open("w", encoding="utf-8", newline="\n") as file:
-        file.write(sealed.model_dump_json(indent=2) + "\n")
+    sealed = with_digest(manifest.model_copy(update={"files": files}))
+    _write(folder / MANIFEST_NAME, sealed)
+    return sealed
+
+
+def rewrite_manifest(root: Path, manifest: Manifest) -> None:
+    """Puts another `bundle.json` in the place of a bundle's, in one step.
+
+    Raises:
+        BundleError: the folder cannot be written.
+    """
+    # Not in the list of files, so a copy that a crash leaves behind does no harm.
+    beside = root / f".{MANIFEST_NAME}.{secrets.token_hex(len(_RANDOM) // 2)}{_PART}"
+    try:
+        _write(beside, manifest)
+        beside.replace(root / MANIFEST_NAME)
+    except OSError as error:
+        raise BundleError(
+            f"{root / MANIFEST_NAME} cannot be written: {error.strerror}; nothing was changed."
+        ) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _write(path: Path, manifest: Manifest) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(with_digest(manifest).model_dump_json(indent=2) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    return sealed
 
 
 def _make(folder: Path) -> None:

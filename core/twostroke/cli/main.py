@@ -11,11 +11,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from twostroke.cli import chat, config, doctor, export, generate, plan, plugins, serve, verify
+from twostroke.cli import (
+    chat,
+    config,
+    doctor,
+    evaluate,
+    export,
+    generate,
+    plan,
+    plugins,
+    serve,
+    verify,
+)
 from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
-COMMANDS = (serve, export, verify, plan, generate, chat, plugins, doctor, config)
+COMMANDS = (serve, export, verify, evaluate, plan, generate, chat, plugins, doctor, config)
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE

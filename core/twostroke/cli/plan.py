@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from twostroke.cli import options
-from twostroke.cli.export import PRECISIONS
 from twostroke.cli.progress import size
 from twostroke.errors import ConfigError, OutOfMemoryError, TwostrokeError
 
@@ -22,7 +21,8 @@ bundle's graphs, or from the config.json of a model (of one on the hub nothing e
 Speeds are bounds: bytes to read and operations to do over what this device can do at most, which is
 measured once. Exits with 2 where the plan does not fit. docs/memory.md has the formulas."""
 
-_KV_DTYPES = ("float32", "float16")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8", "int4")  # of `mixed` the bits are not known yet
+_KV_DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 
 def add_command(subparsers: options.Subparsers) -> None:
@@ -49,7 +49,9 @@ def add_command(subparsers: options.Subparsers) -> None:
         "--rows", type=int, default=1, metavar="N", help="sequences at once; default: 1"
     )
     parser.add_argument(
-        "--precision", choices=PRECISIONS, help="of an export to be made; default: int8"
+        "--precision",
+        choices=PRECISIONS,
+        help="of an export to be made; default: int8; mixed lies between int8 and int4",
     )
     parser.add_argument(
         "--kv-dtype", choices=_KV_DTYPES, help="of the cache; default: what the export keeps"

@@ -63,9 +63,9 @@ class InPlaceRuns:
         is_long = len(wanted) > 1 or (self._answers_all and num_new > 1)
         if self._has_mask or is_long:  # another mask each time, or logits too large to be kept
             total = max(past_lengths) + num_new
-            bound = self._bind(start_row, count, num_new, len(wanted), total)
+            bound = self._bind(start_row, count, num_new, wanted, total)
         else:
-            bound = self._bound(start_row, count, num_new)
+            bound = self._bound(start_row, count, num_new, wanted)
         bound.inputs.write(token_ids, past_lengths, wanted)
         bound.binding.run()
         return self._logits.answer(bound.logits, wanted)
@@ -75,22 +75,22 @@ class InPlaceRuns:
         self._kept.clear()
         self._logits.clear()
 
-    def _bound(self, start_row: int, count: int, num_new: int) -> BoundRun:
+    def _bound(self, start_row: int, count: int, num_new: int, wanted: Sequence[int]) -> BoundRun:
         key = (start_row, count, num_new)
         bound = self._kept.get(key)
         if bound is None:
             while len(self._kept) >= self._max_kept:
                 self._kept.popitem(last=False)
-            bound = self._kept[key] = self._bind(start_row, count, num_new, 1, num_new)
+            bound = self._kept[key] = self._bind(start_row, count, num_new, wanted, num_new)
         self._kept.move_to_end(key)
         return bound
 
     def _bind(
-        self, start_row: int, count: int, num_new: int, num_wanted: int, total: int
+        self, start_row: int, count: int, num_new: int, wanted: Sequence[int], total: int
     ) -> BoundRun:
-        inputs = SmallInputs(self._graph, count, num_new, num_wanted, total)
+        inputs = SmallInputs(self._graph, count, num_new, len(wanted), total)
         past = self._kv.span(start_row, count)
-        logits = self._logits.of(count, num_new, num_wanted)
+        logits = self._logits.of(count, num_new, wanted)
         binding = self._graph.session.bind(
             {**inputs.buffers, **past}, {LOGITS: logits, **present_of(past)}
         )

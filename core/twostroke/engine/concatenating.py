@@ -39,7 +39,7 @@ class ConcatenatingRuns:
         inputs.write(token_ids, past_lengths, wanted)
         past = self._kv.past(start_row, past_length) if self._graph.past else {}
         present = self._kv.present(total)
-        logits = self._logits.of(1, len(ids), len(wanted))
+        logits = self._logits.of(1, len(ids), wanted)
         binding = self._graph.session.bind(
             {**inputs.buffers, **past}, {LOGITS: logits, **present_of(present)}
         )

@@ -9,6 +9,7 @@ row's old set is the next spare. Nothing is copied, and a run that fails leaves 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -48,9 +49,11 @@ class ConcatenatedKV:
         self._lengths = [0] * num_rows
         self._empty = self._allocate(0, on_host=True)
         self._rows: list[_Set] = [self._empty] * num_rows
-        self._blocks: list[_Set] = []  # the memory of each row; the last one is the spare
+        # The memory of each row, the last one the spare; none where it cannot be seen in shapes.
+        self._blocks: list[dict[str, ReshapableBuffer]] = []
         if all(isinstance(buffer, ReshapableBuffer) for buffer in self._allocate(1).values()):
-            self._blocks = [self._allocate(capacity_tokens) for _ in range(num_rows + 1)]
+            blocks = [self._allocate(capacity_tokens) for _ in range(num_rows + 1)]
+            self._blocks = cast("list[dict[str, ReshapableBuffer]]", blocks)
         self._written: _Set = self._empty
 
     def past(self, row: int, num_tokens: int) -> Mapping[str, Buffer]:
@@ -99,12 +102,11 @@ class ConcatenatedKV:
     def _view(self, block: int, num_tokens: int) -> _Set:
         if not self._blocks:
             return self._allocate(num_tokens)
-        views: _Set = {}
-        for name, buffer in self._blocks[block].items():
-            assert isinstance(buffer, ReshapableBuffer)
-            num_heads, head_dim = self._shapes[name]
-            views[name] = buffer.reshaped((1, num_heads, num_tokens, head_dim))
-        return views
+        memory = self._blocks[block]
+        return {
+            name: memory[name].reshaped((1, num_heads, num_tokens, head_dim))
+            for name, (num_heads, head_dim) in self._shapes.items()
+        }
 
     def _allocate(self, num_tokens: int, *, on_host: bool = False) -> _Set:
         return {

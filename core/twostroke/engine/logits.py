@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from twostroke.backends.protocol import Buffer
+from twostroke.backends.protocol import Buffer, ReshapableBuffer
 from twostroke.bundle.contract import LOGITS
 from twostroke.engine.open_graph import LogitRows, OpenGraph
 
@@ -18,7 +19,8 @@ class LogitBuffers:
     """Host memory for the logits of a graph, [batch, positions, vocab].
 
     One of each batch size is kept for single positions. Of the others, which hold a whole chunk,
-    only the last one used is kept: a chunk of 256 positions takes 150 MB with a large vocabulary.
+    only one is kept and used for shorter chunks too: 256 positions of a large vocabulary take
+    150 MB.
     """
 
     def __init__(self, graph: OpenGraph, vocab_size: int) -> None:
@@ -27,18 +29,25 @@ class LogitBuffers:
         self._single: dict[int, Buffer] = {}
         self._several: Buffer | None = None
 
-    def of(self, count: int, num_new: int, num_wanted: int) -> Buffer:
+    def of(self, count: int, num_new: int, wanted: Sequence[int]) -> Buffer:
         """The buffer for a run of `count` rows with `num_new` tokens each."""
-        by_kind = {LogitRows.ALL: num_new, LogitRows.CHOSEN: num_wanted}
-        num_positions = by_kind.get(self._graph.logit_rows, 1)
+        num_positions = {
+            LogitRows.ALL: num_new,
+            LogitRows.TAIL: num_new - wanted[0],
+            LogitRows.CHOSEN: len(wanted),
+        }.get(self._graph.logit_rows, 1)
         shape = (count, num_positions, self._vocab_size)
         if num_positions == 1:
             if count not in self._single:
                 self._single[count] = self._allocate(shape)
             return self._single[count]
-        if self._several is None or self._several.shape != shape:
-            self._several = None  # freed before the next is asked for
-            self._several = self._allocate(shape)
+        kept = self._several
+        if kept is not None and kept.shape == shape:
+            return kept
+        if isinstance(kept, ReshapableBuffer) and math.prod(shape) <= math.prod(kept.shape):
+            return kept.reshaped(shape)
+        self._several = kept = None  # freed before the next is asked for
+        self._several = self._allocate(shape)
         return self._several
 
     def answer(self, buffer: Buffer, wanted: Sequence[int]) -> Logits:
@@ -47,10 +56,9 @@ class LogitBuffers:
         May be a view that the next run overwrites.
         """
         logits = buffer.read()  # [batch, positions, vocab]
-        if self._graph.logit_rows is LogitRows.ALL:
-            first, last = wanted[0], wanted[-1]
-            assert last - first == len(wanted) - 1  # neighbours: a view is enough
-            logits = logits[:, first : last + 1]
+        # Wanted positions are neighbours, so a view is enough.
+        first = wanted[0] if self._graph.logit_rows is LogitRows.ALL else 0
+        logits = logits[:, first : first + len(wanted)]
         return logits.astype(np.float32, copy=False)
 
     def clear(self) -> None:

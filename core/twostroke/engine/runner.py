@@ -15,7 +15,7 @@ from twostroke.engine.handover import check_hand_over, hand_over
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
 from twostroke.engine.logits import Logits
-from twostroke.engine.open_graph import LogitRows, OpenGraph
+from twostroke.engine.open_graph import OpenGraph
 from twostroke.types import Stroke, TokenId
 
 
@@ -138,7 +138,7 @@ class Runner:
         reader = self._reader(start)
         holds_row = self._has_one_kv or start <= self._num_prefilled[row] or reader is self._decode
         can_go_on = start == 0 or (self.chunks_prompts and holds_row)
-        if can_go_on and reader.logit_rows in (LogitRows.CHOSEN, LogitRows.ALL):
+        if can_go_on and reader.logit_rows.may_be_several:
             logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
             return logits.reshape(len(token_ids), -1)
         answers = [

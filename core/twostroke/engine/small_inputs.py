@@ -11,6 +11,7 @@ from twostroke.bundle.contract import (
     ATTENTION_MASK,
     INPUT_IDS,
     LOGIT_INDEX,
+    NUM_LOGITS_TO_KEEP,
     POSITION_IDS,
     SEQLENS_K,
     TOTAL_SEQUENCE_LENGTH,
@@ -66,6 +67,8 @@ class SmallInputs:
             values[POSITION_IDS][...] = np.add.outer(past_lengths, np.arange(num_new))
         if LOGIT_INDEX in values:  # [batch, k] or [batch]
             values[LOGIT_INDEX][...] = wanted
+        if NUM_LOGITS_TO_KEEP in values:  # []
+            values[NUM_LOGITS_TO_KEEP][...] = num_new - wanted[0]
         if ATTENTION_MASK in values:  # [batch, total]: ones, then zeros behind shorter rows
             mask = values[ATTENTION_MASK]
             lengths = np.asarray(past_lengths)[:, None] + num_new  # [batch, 1]
@@ -85,6 +88,6 @@ def _shape(
         return (count, total)
     if spec.name == LOGIT_INDEX and len(spec.shape) == 2:
         return (count, num_wanted)
-    if spec.name in (TOTAL_SEQUENCE_LENGTH, USE_CACHE_BRANCH):
+    if spec.name in (TOTAL_SEQUENCE_LENGTH, USE_CACHE_BRANCH, NUM_LOGITS_TO_KEEP):
         return (1,) * len(spec.shape)
     return (count,)

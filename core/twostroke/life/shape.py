@@ -65,7 +65,8 @@ class ModelShape:
         kv = max(2 * layer.num_kv_heads * layer.head_dim for layer in self.layers)
         query = self.num_heads * max(layer.head_dim for layer in self.layers)
         ffn = max(self.ffn_size, self.shared_size, self.num_active_experts * self.expert_size)
-        return (2 * ffn if self.is_gated else ffn, query + kv)
+        widths = (2 * ffn if self.is_gated else ffn, query + kv)
+        return tuple(sorted(widths, reverse=True))
 
     def _attention(self) -> Iterator[Matrices]:
         for layer, count in _counted(self.layers):

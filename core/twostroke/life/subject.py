@@ -13,6 +13,7 @@ from twostroke.life.shape import ModelShape
 from twostroke.life.weights import Weights, weigh
 from twostroke.types import Stroke
 
+_FLOATS = {"fp16": "float16", "bf16": "bfloat16"}  # in which an export keeps its cache
 _TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".md", ".model")
 
 
@@ -89,7 +90,7 @@ def subject_of_shape(
         vocab_size=shape.vocab_size,
         num_parameters=weights.num_parameters,
         kv_layers=shape.layers,
-        kv_dtype=kv_dtype or ("float16" if precision == "fp16" else "float32"),
+        kv_dtype=kv_dtype or _FLOATS.get(precision, "float32"),
         windows=shape.windows,
         widest=shape.widest_products(),
         weights=weights,

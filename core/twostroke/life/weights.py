@@ -3,7 +3,7 @@
 The layouts are those of `twostroke export` (a test compares them) and, in memory, of ONNX Runtime's
 CPU kernels, which pack the weights of products anew:
 
-    fp32, fp16          rows * columns * 4 or 2, packed to as much again
+    fp32, fp16, bf16    rows * columns * 4 or 2, packed to rows * columns * 4
     int8, block 32      rows * blocks * (32 + 4): values, a float32 scale a block
     int4, block 32      rows * blocks * (16 + 4) + rows * ceil(blocks / 2): and 4-bit zero points
     packed (MLAS)       values, scales, and a float32 sum of each block, for int8 activations
@@ -18,9 +18,15 @@ from dataclasses import dataclass
 
 BLOCK_COLUMNS = 32
 _MIN_SIDE = 32  # smaller matrices, routers among them, stay floats
-_FLOAT_BYTES = {"fp32": 4, "fp16": 2}
+_FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 _IN_PLACE = ("vector", "rotary")
-PRECISION_BITS = {"fp32": (None, None), "fp16": (None, None), "int8": (8, 8), "int4": (4, 8)}
+PRECISION_BITS = {
+    "fp32": (None, None),
+    "fp16": (None, None),
+    "bf16": (None, None),
+    "int8": (8, 8),
+    "int4": (4, 8),
+}
 """Of each precision the bits of the layers and of head and embedding; None: floats."""
 
 

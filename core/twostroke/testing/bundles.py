@@ -61,6 +61,7 @@ def make_echo_bundle(
     name: str = "echo",
     position_ids: bool = False,
     attention_mask: bool = False,
+    logits: str = "chosen",
     dialects: tuple[Dialect, ...] = ("fused",),
     num_layers: int = 2,
     eos_ids: tuple[int, ...] = (2,),
@@ -71,8 +72,8 @@ def make_echo_bundle(
 
     Its generation defaults say temperature 0, so that an answer is the same each time unless a
     request asks for more. Each of `dialects` gets a pair of graphs, which are told the lengths of
-    their rows by an attention mask where `attention_mask` says so. `eos_ids` may hold more than
-    the one the graphs answer (the first).
+    their rows by an attention mask where `attention_mask` says so, and answer the `logits` that
+    `EchoGraph` describes. `eos_ids` may hold more than the one the graphs answer (the first).
 
     Raises:
         BundleError: `folder` exists.
@@ -87,6 +88,7 @@ def make_echo_bundle(
         eos_id=eos_ids[0],
         position_ids=position_ids,
         attention_mask=attention_mask,
+        logits=logits,
     )
     manifest = Manifest(
         name=name,

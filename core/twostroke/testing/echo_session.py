@@ -17,6 +17,7 @@ from twostroke.bundle.contract import (
     INPUT_IDS,
     LOGIT_INDEX,
     LOGITS,
+    NUM_LOGITS_TO_KEEP,
     POSITION_IDS,
     SEQLENS_K,
     TOTAL_SEQUENCE_LENGTH,
@@ -49,6 +50,7 @@ class EchoGraph:
     eos_id: TokenId
     position_ids: bool = False
     attention_mask: bool = False  # tells the rows' lengths instead of seqlens_k
+    logits: str = "chosen"  # by prefill's logit_index; "tail": by num_logits_to_keep; "all"
     dialect: str = "fused"
 
 
@@ -139,12 +141,17 @@ class EchoBinding:
             total = int(totals[row])
             for side in self._present:
                 side[row, :, total - num_new : total] = ids[row][None, :, None]
-            wanted = [num_new - 1]
-            if self._session.stroke is Stroke.PREFILL:
-                wanted = self._inputs[LOGIT_INDEX][row].tolist()  # [k]
-            for number, index in enumerate(wanted):
+            for number, index in enumerate(self._wanted(row, num_new)):
                 end = total - num_new + index + 1
                 self._logits[row, number] = np.nan if is_nan else self._answer(row, end)
+
+    def _wanted(self, row: int, num_new: int) -> list[int]:
+        """The positions within the chunk whose logits are answered."""
+        if LOGIT_INDEX in self._inputs:
+            return [int(index) for index in self._inputs[LOGIT_INDEX][row]]  # [k]
+        if NUM_LOGITS_TO_KEEP in self._inputs:
+            return list(range(num_new - int(self._inputs[NUM_LOGITS_TO_KEEP]), num_new))
+        return list(range(num_new))
 
     def _totals(self, num_rows: int, num_new: int) -> Array:
         """Tokens in each row after this run, [batch]."""
@@ -208,7 +215,9 @@ def _inputs(graph: EchoGraph, stroke: Stroke) -> dict[str, TensorSpec]:
         shapes |= {SEQLENS_K: (("batch",), "int32"), TOTAL_SEQUENCE_LENGTH: ((), "int32")}
     if graph.position_ids:
         shapes[POSITION_IDS] = (("batch", sequence), "int64")
-    if stroke is Stroke.PREFILL:
+    if graph.logits == "tail":
+        shapes[NUM_LOGITS_TO_KEEP] = ((), "int64")
+    elif graph.logits == "chosen" and stroke is Stroke.PREFILL:
         shapes[LOGIT_INDEX] = (("batch", "k"), "int64")
     for layer in range(graph.num_layers):
         for name in past_names(layer):
@@ -217,7 +226,7 @@ def _inputs(graph: EchoGraph, stroke: Stroke) -> dict[str, TensorSpec]:
 
 
 def _outputs(graph: EchoGraph, stroke: Stroke) -> dict[str, TensorSpec]:
-    rows = "k" if stroke is Stroke.PREFILL else 1
+    rows = 1 if graph.logits == "chosen" and stroke is Stroke.DECODE else "positions"
     specs = {LOGITS: TensorSpec(LOGITS, ("batch", rows, graph.vocab_size), "float32")}
     for layer in range(graph.num_layers):
         for name in present_names(layer):

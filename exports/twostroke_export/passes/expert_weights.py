@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from twostroke_export.passes.linears import constant, parameter_key, parameter_n
 from twostroke_export.precision import Lowering
 from twostroke_export.quantise import BLOCK_SIZES, Blocks, QuantisedMatrix, quantise
 from twostroke_export.weights import WeightFile
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,4 +106,8 @@ def fitting_blocks(experts: ExpertsNode, lowering: Lowering) -> Blocks | None:
         is_whole = all(length % size == 0 and length > size for length in experts.row_lengths)
         if size <= blocks.size and is_whole:
             return dataclasses.replace(blocks, size=size)
+    log.warning(
+        "experts stay floats: no block of %d to %d columns cuts their rows of %d and of %d evenly",
+        *(BLOCK_SIZES[0], blocks.size, *experts.row_lengths),
+    )
     return None

@@ -8,6 +8,7 @@ of those experts that it is asked for, so that a step touches the bytes of activ
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from twostroke_export.quantise import BLOCK_SIZES, Blocks
 from twostroke_export.weights import WeightFile
 
 _DOMAIN = "com.microsoft"
+log = logging.getLogger(__name__)
+_EVERY = "every_expert_of_"  # begins the names of ids that leave out none
 
 
 def lower_gathered_experts(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> int:
@@ -42,6 +45,11 @@ def lower_gathered_experts(graph: ir.Graph, lowering: Lowering, weights: WeightF
     if num_quantised:
         graph.opset_imports.setdefault(_DOMAIN, 1)
     return num_quantised
+
+
+def names_every_expert(ids: ir.Value) -> bool:
+    """Whether the ids of a gather are those of all experts in order."""
+    return (ids.name or "").startswith(_EVERY)
 
 
 def _readers(parameter: ir.Value) -> list[ir.Node]:
@@ -67,7 +75,13 @@ def _blocks(parameter: ir.Value, lowering: Lowering) -> Blocks | None:
         return None
     blocks, num_columns = lowering.blocks(bits), _stored(parameter).shape[-1]
     fitting = [n for n in BLOCK_SIZES if n <= blocks.size and num_columns % n == 0]
-    return dataclasses.replace(blocks, size=max(fitting)) if fitting else None
+    if fitting:
+        return dataclasses.replace(blocks, size=max(fitting))
+    log.warning(
+        "%s stays floats: no block of %d to %d columns cuts its rows of %d evenly",
+        *(parameter_name(parameter), BLOCK_SIZES[0], blocks.size, num_columns),
+    )
+    return None
 
 
 def _rewrite(
@@ -77,7 +91,7 @@ def _rewrite(
     values, *rest = store_blocks(
         graph, parameter, lambda number: stack[number], len(stack), blocks, weights
     )
-    chosen = node.inputs[1] if node.op_type == "Gather" else _all_of(graph, len(stack))
+    chosen = node.inputs[1] if node.op_type == "Gather" else _every(graph, len(stack))
     gathered = ir.node(
         "GatherBlockQuantized",
         [values, chosen, *rest],
@@ -100,12 +114,12 @@ def _rewrite(
             node.replace_input_with(index, gathered.outputs[0])
 
 
-def _all_of(graph: ir.Graph, num_experts: int) -> ir.Value:
+def _every(graph: ir.Graph, num_experts: int) -> ir.Value:
     """[experts] int64: 0, 1, 2 …, in a way that no session can fold.
 
     Folding would keep the floats of every expert in memory, for which nobody asked.
     """
-    name = f"all_of_{num_experts}_experts"
+    name = f"{_EVERY}{num_experts}"
     found = [node for node in graph if node.outputs[0].name == name]
     if found:
         return found[0].outputs[0]

@@ -15,21 +15,32 @@ MIN_SIDE = 32  # smaller matrices (routers) stay as they are: they cost nothing 
 
 
 class StackedTensor(ir.LazyTensor):
-    """Matrices [out, in] above one another, or vectors [out] in a row.
+    """Matrices [out, in] above one another, or vectors [out] in a row, in an order of their own.
 
     Made anew whenever it is read, so that no copy of the weights stays in memory.
     """
 
-    __slots__ = ("parts",)
+    __slots__ = ("order", "parts")
 
-    def __init__(self, parts: Sequence[ir.Value], are_out_in: Sequence[bool], name: str) -> None:
-        """`parts` are initializers; a matrix is stored [in, out] where its flag is False."""
+    def __init__(
+        self,
+        parts: Sequence[ir.Value],
+        are_out_in: Sequence[bool],
+        name: str,
+        order: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """`parts` are initializers; a matrix is stored [in, out] where its flag is False.
+
+        `order` gives for each row of the result the row of the stack that it is.
+        """
         self.parts = tuple(parts)
+        self.order = order
 
         def stack() -> ir.TensorProtocol:
             arrays = [_stored(part) for part in parts]
             turned = [a if flag else a.T for a, flag in zip(arrays, are_out_in, strict=True)]
-            return ir.tensor(np.concatenate(turned), name=name)
+            stacked = np.concatenate(turned)
+            return ir.tensor(stacked if order is None else stacked[order], name=name)
 
         shapes = [
             _stored(part).shape[:: 1 if flag else -1]
@@ -118,7 +129,8 @@ def parameter_key(value: ir.Value, kind: str) -> tuple[Any, ...]:
     tensor = value.const_value
     assert tensor is not None  # only initializers are asked for
     if isinstance(tensor, StackedTensor):
-        return (tuple(parameter_key(part, "") for part in tensor.parts), (), kind)
+        order = () if tensor.order is None else tuple(map(int, tensor.order))
+        return (tuple(parameter_key(part, "") for part in tensor.parts), order, kind)
     raw = getattr(tensor, "raw", tensor)
     pointer = raw.data_ptr() if hasattr(raw, "data_ptr") else id(raw)
     return (pointer, tuple(map(int, tensor.shape)), kind)  # type: ignore[arg-type]  # static dims

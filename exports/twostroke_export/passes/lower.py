@@ -43,7 +43,7 @@ def lower(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> None:
         bits = lowering.head if linear is linears[-1] else _layer_bits(linear, lowering)
         is_small = min(linear.size) < MIN_SIDE or linear.node in routers
         if bits is not None and not is_small:
-            _quantised(graph, linear, lowering.blocks(bits), lowering.accuracy_level, weights)
+            _quantised(graph, linear, lowering, bits, weights)
         elif parameter_key(linear.weight, "") in embeddings:
             _sharing(graph, linear)
         elif linear.is_out_in and linear.node.op_type == "MatMul":
@@ -70,18 +70,22 @@ def _embedding_table(node: ir.Node) -> ir.Value | None:
 
 
 def _quantised(
-    graph: ir.Graph, linear: Linear, blocks: Blocks, accuracy_level: int, weights: WeightFile
+    graph: ir.Graph, linear: Linear, lowering: Lowering, bits: int, weights: WeightFile
 ) -> None:
     num_out, num_in = linear.size
+    blocks = lowering.blocks(bits)
+    # The parts of a packed matrix read the same value.
+    importance = lowering.importance.get(linear.names[0])
+    stored = _stored(graph, linear.weight, linear.matrix, blocks, weights, importance)
     product = ir.node(
         "MatMulNBits",
-        [linear.node.inputs[0], *_stored(graph, linear.weight, linear.matrix, blocks, weights)],
+        [linear.node.inputs[0], *stored],
         attributes={
             "K": num_in,
             "N": num_out,
             "bits": blocks.bits,
             "block_size": blocks.size,
-            "accuracy_level": accuracy_level,
+            "accuracy_level": lowering.accuracy_level,
         },
         domain=DOMAIN,
     )
@@ -100,13 +104,14 @@ def _stored(
     matrix: Callable[[], npt.NDArray[Any]],
     blocks: Blocks,
     weights: WeightFile,
+    importance: npt.NDArray[np.float32] | None = None,
 ) -> list[ir.Value]:
     """The initializers of a quantised matrix: values, scales and zero points where it has some."""
     made: list[QuantisedMatrix] = []
 
     def part(name: str) -> npt.NDArray[Any]:
         if not made:
-            made.append(quantise(matrix().astype(np.float32, copy=False), blocks))
+            made.append(quantise(matrix().astype(np.float32, copy=False), blocks, importance))
         array: npt.NDArray[Any] = getattr(made[0], name)
         return array
 

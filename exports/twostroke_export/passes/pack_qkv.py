@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -61,14 +61,21 @@ def _behind(value: ir.Value | None, branches: Mapping[ir.Value, Branch]) -> Bran
 
 
 def _reads_directly(attention: ir.Node, sides: list[Branch]) -> bool:
-    """Whether attention can take the projections packed: as they come, in heads of one size."""
-    if any(
+    """Whether nothing stands between the projections and attention, and it can take them packed."""
+    is_between = any(
         value is not side.output or len(side.output.uses()) > 1
         for value, side in zip(attention.inputs[:3], sides, strict=True)
-    ):
-        return False
+    )
+    return not is_between and takes_packed(attention, [side.linear.size[0] for side in sides])
+
+
+def takes_packed(attention: ir.Node, widths: Sequence[int]) -> bool:
+    """Whether GroupQueryAttention can take q, k and v of these widths as one input.
+
+    They must have heads of one size, and the CPU's kernel then takes no optional input.
+    """
     if any(value is not None for value in attention.inputs[_FIRST_OPTIONAL_INPUT:]):
         return False
-    query, key, value = (side.linear.size[0] for side in sides)
+    query, key, value = widths
     head_dim = query // attention.attributes["num_heads"].as_int()
     return key == value == head_dim * attention.attributes["kv_num_heads"].as_int()

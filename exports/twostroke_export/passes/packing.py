@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from twostroke_export.passes.linears import MIN_SIDE, Linear, StackedTensor, constant, find_linears
@@ -72,22 +73,25 @@ def can_pack(branches: Sequence[Branch]) -> bool:
     )
 
 
-def packed_product(graph: ir.Graph, branches: Sequence[Branch]) -> ir.Value:
+def packed_product(
+    graph: ir.Graph, branches: Sequence[Branch], order: npt.NDArray[np.int64] | None = None
+) -> ir.Value:
     """[..., sum of out]: the outputs of `branches` side by side, by one product (and bias).
 
-    Adds nodes before the first of the branches, which stay until `drop` removes them.
+    `order` [sum of out] says which of these channels comes at each place, if not its own. Adds
+    nodes before the first of the branches, which stay until `drop` removes them.
     """
     linears = [branch.linear for branch in branches]
     flags = [linear.is_out_in for linear in linears]
     turned = ir.node(
         "Transpose",
-        [_stacked(graph, [linear.weight for linear in linears], flags)],
+        [_stacked(graph, [linear.weight for linear in linears], flags, order)],
         attributes={"perm": (1, 0)},
     )
     nodes = [turned, ir.node("MatMul", [branches[0].source, turned.outputs[0]])]
     biases = [branch.bias for branch in branches if branch.bias is not None]
     if biases:
-        bias = _stacked(graph, biases, [True] * len(biases))
+        bias = _stacked(graph, biases, [True] * len(biases), order)
         nodes.append(ir.node("Add", [nodes[-1].outputs[0], bias]))
     for node in nodes[1:]:
         _describe(node.outputs[0], branches[0].output, sum(linear.size[0] for linear in linears))
@@ -130,6 +134,13 @@ def _describe(value: ir.Value, like: ir.Value, width: int) -> None:
         value.shape = ir.Shape([*like.shape.dims[:-1], width])
 
 
-def _stacked(graph: ir.Graph, parts: Sequence[ir.Value], are_out_in: Sequence[bool]) -> ir.Value:
+def _stacked(
+    graph: ir.Graph,
+    parts: Sequence[ir.Value],
+    are_out_in: Sequence[bool],
+    order: npt.NDArray[np.int64] | None,
+) -> ir.Value:
     name = "+".join(part.name or "" for part in parts)
-    return constant(graph, StackedTensor(parts, are_out_in, name))
+    if order is not None:
+        name = f"{name}/sorted"  # a parameter has one order at most
+    return constant(graph, StackedTensor(parts, are_out_in, name, order))

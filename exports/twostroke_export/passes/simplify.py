@@ -7,6 +7,10 @@ import onnxscript.optimizer
 from onnx_ir.passes import common
 
 from twostroke.bundle import contract
+from twostroke_export.passes.rejoin import rejoin
+from twostroke_export.passes.sink_transpose import sink_transposes
+from twostroke_export.passes.static_reshape import fix_reshapes
+from twostroke_export.passes.unflatten import unflatten
 
 # Weights stay as they are (their transposes are lowered later); shape arithmetic is folded.
 _FOLD_LIMIT_BYTES = 1024
@@ -27,6 +31,10 @@ def simplify(model: ir.Model) -> None:
         common.LiftSubgraphInitializersToMainGraphPass(),
         common.CommonSubexpressionEliminationPass(),
     )(model)
+    fix_reshapes(model.graph)
+    unflatten(model.graph)
+    rejoin(model.graph)
+    sink_transposes(model.graph)
     remove_cancelling_views(model.graph)
     ir.passes.Sequential(
         common.IdentityEliminationPass(),

@@ -1,31 +1,42 @@
-"""Fuses a residual addition with the RMS norm that follows it."""
+"""Fuses a residual addition with the norm that follows it."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
+_FUSED = {
+    "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
+    "LayerNormalization": "SkipLayerNormalization",
+}
+
 
 def fuse_skip_norm(graph: ir.Graph) -> int:
-    """Turns Add + SimplifiedLayerNormalization into SkipSimplifiedLayerNormalization.
+    """Turns Add + norm into SkipSimplifiedLayerNormalization or SkipLayerNormalization.
 
     The fused operator gives both the norm and the sum, so the sum's other readers stay served.
     Mutates the graph; returns how many pairs were fused.
     """
     num_fused = 0
     for norm in list(graph):
-        if norm.op_type != "SimplifiedLayerNormalization":
+        if norm.op_type not in _FUSED or not _is_over_channels(norm):
             continue
-        total, weight = norm.inputs[0], norm.inputs[1]
+        total, weights = norm.inputs[0], norm.inputs[1:]
         add = total.producer() if total is not None else None
-        if add is None or weight is None or total in graph.outputs:
+        if add is None or total in graph.outputs or not _is_residual(add):
             continue
-        if weight.producer() is not None or not _is_residual(add):
+        if not weights or any(w is not None and w.producer() is not None for w in weights):
             continue
         _fuse(graph, add, norm)
         num_fused += 1
     if num_fused:
         graph.opset_imports.setdefault("com.microsoft", 1)
     return num_fused
+
+
+def _is_over_channels(norm: ir.Node) -> bool:
+    axis = norm.attributes["axis"].as_int() if "axis" in norm.attributes else -1
+    shape = norm.inputs[0].shape if norm.inputs[0] is not None else None
+    return shape is not None and axis in (-1, len(shape) - 1) and len(norm.outputs) == 1
 
 
 def _is_residual(add: ir.Node) -> bool:
@@ -40,8 +51,8 @@ def _is_residual(add: ir.Node) -> bool:
 
 def _fuse(graph: ir.Graph, add: ir.Node, norm: ir.Node) -> None:
     fused = ir.node(
-        "SkipSimplifiedLayerNormalization",
-        [add.inputs[0], add.inputs[1], norm.inputs[1]],
+        _FUSED[norm.op_type],
+        [add.inputs[0], add.inputs[1], *norm.inputs[1:]],
         attributes={"epsilon": norm.attributes["epsilon"].as_float()},
         domain="com.microsoft",
         num_outputs=4,

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from twostroke.bundle import MANIFEST_NAME, Manifest, is_bundle, open_bundle, seal, sealing, sweep
+from twostroke.bundle.digest import digest_of
 from twostroke.bundle.manifest import Architecture, KVLayer, Quantisation, both_strokes
 from twostroke.errors import BundleError
 from twostroke.types import Stroke
@@ -43,6 +44,7 @@ def rewrite(bundle_path, change):
     path = bundle_path / MANIFEST_NAME
     facts = json.loads(path.read_text())
     change(facts)
+    facts["manifest_sha256"] = digest_of(facts)
     path.write_text(json.dumps(facts))
 
 
@@ -166,6 +168,29 @@ def test_a_linked_folder_is_refused(bundle_path, tmp_path):
 def test_a_faulty_manifest_is_refused(bundle_path, change, message):
     rewrite(bundle_path, change)
     with pytest.raises(BundleError, match=message):
+        open_bundle(bundle_path)
+
+
+def test_a_changed_manifest_is_refused_though_each_fact_looks_right(bundle_path):
+    path = bundle_path / MANIFEST_NAME
+    changed = path.read_text().replace('"context_tokens": 32', '"context_tokens": 64')
+    path.write_text(changed)
+    with pytest.raises(BundleError, match="its own SHA-256 differs"):
+        open_bundle(bundle_path)
+
+
+def test_order_and_spacing_of_a_manifest_do_not_matter(bundle_path):
+    path, manifest = bundle_path / MANIFEST_NAME, open_bundle(bundle_path).manifest
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(facts.items())), separators=(",", ":")))
+    assert open_bundle(bundle_path).manifest == manifest
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 4000, "x/" * 3000 + "x", "tokenizer.json/x"])
+def test_names_that_no_file_has_are_refused(bundle_path, name):
+    fact = {"num_bytes": 1, "sha256": "0" * 64}
+    rewrite(bundle_path, lambda facts: facts["files"].update({name: fact}))
+    with pytest.raises(BundleError, match=r"cannot be read|is missing"):
         open_bundle(bundle_path)
 
 

@@ -8,6 +8,7 @@ import pytest
 from twostroke.bundle import open_bundle
 from twostroke.engine.build import open_runner
 from twostroke.errors import EngineError
+from twostroke.testing import make_echo_bundle
 from twostroke.testing.echo import EchoBackend, parse_options, probe
 from twostroke.types import Stroke
 
@@ -74,9 +75,9 @@ def test_bindings_are_kept_and_bounded(make_engine):
     runner = make_engine(started=False).engine._runner
     bindings = runner._prefill_runs
     prefill(runner, 0, CHUNK)
-    kept = bindings._bound(0, 1, 3)
+    kept = bindings._bound(0, 1, 3, (2,))
     prefill(runner, 0, CHUNK)
-    assert bindings._bound(0, 1, 3) is kept
+    assert bindings._bound(0, 1, 3, (2,)) is kept
     for length in range(1, 200):
         runner.prefill(0, 0, (5,) * length, is_last=True)
     assert len(bindings._kept) == 64
@@ -97,6 +98,34 @@ def test_score_answers_what_follows_each_token(runner):
     for length in range(1, 6):
         assert np.array_equal(scores[length - 1 : length], prefill(runner, 1, ids[:length]))
     assert np.array_equal(runner.decode(0, [11], [5]), prefill(runner, 2, (*ids, 11)))
+
+
+@pytest.mark.parametrize("dialect", ["fused", "standard"])
+@pytest.mark.parametrize("logits", ["tail", "all"])
+def test_score_reads_what_other_tools_graphs_answer(make_engine, tmp_path, logits, dialect):
+    bundle = make_echo_bundle(tmp_path / "echo", logits=logits, dialects=(dialect,))
+    runner = make_engine(bundle, started=False).engine._runner
+    test_score_answers_what_follows_each_token(runner)
+    test_a_prompt_in_chunks_gives_what_it_gives_whole(runner)
+
+
+def test_no_binding_keeps_the_logits_of_a_whole_chunk(make_engine, tmp_path):
+    bundle = make_echo_bundle(tmp_path / "echo", logits="all")
+    runner = make_engine(bundle, started=False).engine._runner
+    for length in range(1, 5):
+        prefill(runner, 0, (10,) * length)
+    assert list(runner._prefill_runs._kept) == [(0, 1, 1)]
+
+
+@pytest.mark.parametrize("row_views", [True, False])
+def test_logits_of_chunks_share_the_memory_of_the_longest(make_engine, tmp_path, row_views):
+    bundle = make_echo_bundle(tmp_path / "echo", logits="all")
+    runner = make_engine(bundle, started=False, row_views=row_views).engine._runner
+    expected = runner.score(0, 0, (10, 11, 12, 13)).copy()
+    kept = runner._prefill_runs._logits._several
+    assert np.array_equal(runner.score(0, 0, (10, 11, 12)), expected[:3])
+    assert (runner._prefill_runs._logits._several is kept) == row_views
+    assert np.array_equal(runner.score(0, 0, (10, 11, 12, 13)), expected)
 
 
 def test_score_goes_on_with_what_decode_wrote(runner):

@@ -145,6 +145,27 @@ def test_residual_norms(fused):
     check(theirs, mine)
 
 
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("half", [2, HEAD_DIM // 2])
+def test_rotations_before_attention(fused, half, interleaved):
+    one = fused()
+    rows, num_new = one.feeds["input_ids"].shape
+    positions = np.arange(rows * num_new).reshape(rows, num_new)
+    size = ("batch", "sequence", HEADS * HEAD_DIM)
+    states = one.input("x", one.random(rows, num_new, size[2]), *size)
+    angles = one.random(64, half)
+    tables = [one.stored(np.cos(angles)), one.stored(np.sin(angles))]
+    theirs, mine, _ = one.run(
+        "RotaryEmbedding",
+        [states, one.input("position_ids", positions), *tables],
+        ["y"],
+        num_heads=HEADS,
+        interleaved=interleaved,
+        rotary_embedding_dim=2 * half,
+    )
+    check(theirs, mine)
+
+
 @pytest.mark.parametrize("alpha", [1.0, 1.702])
 def test_quick_gelu(fused, alpha):
     one = fused()
@@ -164,10 +185,21 @@ def test_gelus(fused, op_type):
     check(theirs, mine)
 
 
-def test_a_tied_head(fused):
+def test_a_tied_head_is_read_as_it_lies(fused):
     one = fused()
     inputs = [one.input("x", one.random(2, 5, 64)), one.stored(one.random(96, 64))]
-    theirs, mine, _ = one.run("FusedMatMul", inputs, ["y"], transB=1, alpha=0.5)
+    theirs, mine, model = one.run("FusedMatMul", inputs, ["y"], transB=1, alpha=0.5)
+    check(theirs, mine)
+    assert not any(node.op_type == "Transpose" for node in model.graph)
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 1), (1, 0), (1, 1)])
+def test_turned_products(fused, left, right):
+    one = fused()
+    sides = [(2, 64, 5) if left else (2, 5, 64), (2, 96, 64) if right else (2, 64, 96)]
+    inputs = [one.input(n, one.random(*size)) for n, size in zip("ab", sides, strict=True)]
+    options = {"transA": left, "transB": right, "alpha": 0.5}
+    theirs, mine, _ = one.run("FusedMatMul", inputs, ["y"], **options)
     check(theirs, mine)
 
 

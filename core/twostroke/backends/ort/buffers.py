@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import mmap
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from twostroke.backends.ort.library import onnxruntime
-from twostroke.backends.protocol import Array
+from twostroke.backends.protocol import Array, storage_dtype
 from twostroke.errors import BackendError, OutOfMemoryError
 
 _DTYPES = frozenset({"float32", "float16", "float64", "int64", "int32", "int8", "uint8", "bool"})
@@ -39,7 +40,7 @@ class HostBuffer:
     @property
     def dtype(self) -> str:
         """Numpy's name of the dtype."""
-        return self.array.dtype.name
+        return _dtype_name(self.array.dtype)
 
     def rows(self, start: int, count: int) -> HostBuffer:
         """Rows [start, start + count) of the first axis, over the same memory."""
@@ -81,13 +82,18 @@ class HostBuffer:
         binding.bind_ortvalue_output(name, self.ort_value())
 
 
+@functools.cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    return str(dtype.name)  # numpy puts it together anew each time, and bindings ask 125 times
+
+
 def check_like(buffer: Any, values: Array) -> None:
     """Refuses values that do not match a buffer.
 
     Raises:
         BackendError: another shape or dtype; both are named.
     """
-    if values.shape != buffer.shape or values.dtype.name != buffer.dtype:
+    if values.shape != buffer.shape or values.dtype != storage_dtype(buffer.dtype):
         raise BackendError(
             f"a buffer of {buffer.dtype}{list(buffer.shape)} cannot take "
             f"{values.dtype.name}{list(values.shape)}"

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from twostroke.bundle import contract
-from twostroke_export.passes.standard.plain_ops import PlainOps, dims
+from twostroke_export.passes.standard.plain_ops import PlainOps, dims, required
+
+
+def plain_rotary_embedding(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
+    """RotaryEmbedding of [batch, sequence, heads * head_dim], by the positions of the graph."""
+    states, num_heads = required(node, 0), node.attributes["num_heads"].as_int()
+    width = int(dims(states)[2])
+    head_dim = width // num_heads
+    is_interleaved = bool(node.attributes["interleaved"].as_int())
+    by_heads = ops("Reshape", states, ops.ints(0, 0, num_heads, head_dim))
+    turned = ops("Transpose", by_heads, perm=(0, 2, 1, 3))  # [batch, heads, sequence, head_dim]
+    rotation = Rotation(required(node, 2), required(node, 3), is_interleaved)
+    rotated = rotation.apply(ops, turned, head_dim)
+    back = ops("Transpose", rotated, perm=(0, 2, 1, 3))
+    return [ops("Reshape", back, ops.ints(0, 0, width))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from twostroke_export.passes.standard.products import (
     plain_quantised_gather,
     plain_quantised_product,
 )
+from twostroke_export.passes.standard.rotation import plain_rotary_embedding
 from twostroke_export.weights import WeightFile
 
 OPSET = 21  # the first whose DequantizeLinear has blocks; what a runtime lags behind, it lacks
@@ -40,6 +41,7 @@ REWRITES: Mapping[tuple[str, str], Rewrite] = {
     ("", "SimplifiedLayerNormalization"): plain_rms_norm,
     (_MICROSOFT, "SkipSimplifiedLayerNormalization"): plain_skip_rms_norm,
     (_MICROSOFT, "SkipLayerNormalization"): plain_skip_norm,
+    (_MICROSOFT, "RotaryEmbedding"): plain_rotary_embedding,
     (_MICROSOFT, "QuickGelu"): plain_quick_gelu,
     (_MICROSOFT, "Gelu"): plain_gelu,
     (_MICROSOFT, "BiasGelu"): plain_gelu,
