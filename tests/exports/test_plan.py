@@ -20,7 +20,7 @@ from twostroke_export.testing.tiny_models import SIZES, save_tiny_model
 
 def test_precisions_mean_the_same():
     assert {n: (b.layers, b.head) for n, b in PRECISIONS.items() if n != MIXED} == PRECISION_BITS
-    assert plan.PRECISIONS == tuple(PRECISION_BITS)
+    assert tuple(PRECISION_BITS) == plan.PRECISIONS
     assert BLOCK_SIZE == BLOCK_COLUMNS
 
 

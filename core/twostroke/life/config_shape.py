@@ -19,7 +19,8 @@ _HEADS = ("num_attention_heads", "n_head", "n_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 _HEAD_DIM = ("head_dim", "head_size", "attention_head_dim")
 _FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff")
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_OWN_FFN = {"gpt2": ("n_inner",), "falcon": ("ffn_hidden_size",), "bloom": ()}
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k")
 _EXPERT_SIZE = ("moe_intermediate_size", "expert_intermediate_size")
 _SHARED_SIZE = ("shared_expert_intermediate_size", "shared_intermediate_size")
@@ -51,12 +52,9 @@ def shape_of(config: Json, where: str) -> ModelShape:
     model_type = str(config.get("model_type") or "unknown")
     hidden, num_heads = _number(config, _HIDDEN, where), _number(config, _HEADS, where)
     num_layers = _number(config, _LAYERS, where)
-    num_kv_heads = num_heads
-    if model_type not in _MULTI_HEAD:
-        shared = 1 if config.get("multi_query") is True else num_heads
-        num_kv_heads = _number(config, _KV_HEADS, where, shared)
+    num_kv_heads = _num_kv_heads(config, model_type, num_heads, where)
     head_dim = _number(config, _HEAD_DIM, where, max(1, hidden // num_heads))
-    ffn = _number(config, ("n_inner",) if model_type == "gpt2" else _FFN, where, 4 * hidden)
+    ffn = _number(config, _OWN_FFN.get(model_type, _FFN), where, 4 * hidden)
     num_experts = _number(config, _EXPERTS, where, 0)
     expert_size = _number(config, _EXPERT_SIZE, where, ffn)
     context = _context(config, where)
@@ -91,6 +89,14 @@ def _refuse(config: Json, where: str) -> None:
             raise ExportError(
                 f"{where} describes {kind} ({key}), whose memory twostroke cannot plan."
             )
+
+
+def _num_kv_heads(config: Json, model_type: str, num_heads: int, where: str) -> int:
+    if model_type in _MULTI_HEAD:
+        return num_heads
+    if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
+        return 1
+    return _number(config, _KV_HEADS, where, num_heads)
 
 
 def _context(config: Json, where: str) -> int:
