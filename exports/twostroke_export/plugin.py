@@ -35,7 +35,8 @@ def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> P
 
     Raises:
         InstallError: a package of the `export` extra is missing, or ONNX Runtime is.
-        ExportError: the source cannot be read, traced, or does not agree with its export.
+        ExportError: the options do not go together, or the source cannot be read, traced, or does
+            not agree with its export.
         BundleError: `options.out` exists or cannot be written.
     """
     check_install()
@@ -46,9 +47,11 @@ def export(options: ExportOptions, on_progress: Callable[[Progress], None]) -> P
             f'run: pip install "twostroke[export]"'
         )
     on_progress(Progress("check the source", 0.0))
+    from twostroke_export.recipe import recipe_of
     from twostroke_export.source import find
 
     # What is wrong is said before the seconds that the next imports take.
+    recipe_of(options)
     source = find(options.source, options.adapter)
     on_progress(Progress("import torch and transformers", 0.0))
     from twostroke_export.pipeline import export as run

@@ -24,6 +24,7 @@ from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
 from twostroke_export.passes.quantise_kv import quantise_kv
 from twostroke_export.passes.standard.standardise import standardise
+from twostroke_export.precision import ACCURACY_LEVEL
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
@@ -81,6 +82,7 @@ def tell_of_weights(prepared: Prepared, recipe: Recipe) -> None:
     """Warns of what a recipe's weights take, before anything is done about it."""
     model = prepared.loaded.model
     _tell_of_embedding(model, recipe)
+    _tell_of_accuracy(recipe)
     if recipe.prefill == recipe.decode:
         return
     stored = {stroke: estimate(model, recipe.lowering(stroke)) for stroke in Stroke}
@@ -105,6 +107,17 @@ def _tell_of_embedding(model: Any, recipe: Recipe) -> None:
             size(rows * columns * dtype_bytes(recipe.activations)),
             columns,
             recipe.block_size,
+        )
+
+
+def _tell_of_accuracy(recipe: Recipe) -> None:
+    is_quantised = any(recipe.lowering(stroke).head for stroke in Stroke)
+    if is_quantised and recipe.accuracy_level < ACCURACY_LEVEL:
+        log.warning(
+            "accuracy level %d multiplies in floats: on the CPU a step of int8 weights takes ten "
+            "times as long as with level %d, of int4 weights twice",
+            recipe.accuracy_level,
+            ACCURACY_LEVEL,
         )
 
 
