@@ -26,16 +26,12 @@ from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
 _ORDER = ("fp32", "mixed", "int4", "int8", "fp16", "bf16")
-<<<<<<< HEAD
 # What each of several bundles made at once has for itself.
 _OWN = (
     *("out", "precision", "prefill_precision", "decode_precision"),
     *("mixed_kl", "mixed_budget_bytes"),
 )
-_PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
-=======
 _PREPARED, _WRITTEN = 0.25, 0.9  # of the whole, when loading and when writing has ended
->>>>>>> main
 
 
 def export(options: ExportOptions, on_progress: OnProgress, source: Source | None = None) -> Path:
