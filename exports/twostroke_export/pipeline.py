@@ -21,7 +21,7 @@ from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
 _ORDER = ("fp32", "mixed", "int4", "int8", "fp16", "bf16")
-_PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
+_PREPARED, _WRITTEN = 0.25, 0.9  # of the whole, when loading and when writing has ended
 
 
 def export(options: ExportOptions, on_progress: OnProgress, source: Source | None = None) -> Path:

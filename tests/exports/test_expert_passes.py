@@ -162,6 +162,16 @@ def test_floats_give_the_same_numbers(layer, feeds, tmp_path):
     np.testing.assert_allclose(run(model, tmp_path, feeds), layer.compute(feeds), atol=2e-5)
 
 
+@pytest.mark.parametrize(("case", "is_shared"), [("mixtral", True), ("gpt_oss", False)])
+def test_a_matrix_that_lies_as_it_is_read_is_not_copied(case, is_shared):
+    (experts,) = find_experts(Layer(*CASES[case]).model().graph)
+    stored = experts.operand("down").const_value.numpy()
+    assert np.shares_memory(experts.stack("down"), stored) == is_shared
+    assert not np.shares_memory(
+        experts.stack("gate_up"), experts.operand("gate_up").const_value.numpy()
+    )
+
+
 @pytest.mark.parametrize("blocks", [b for b in LAYOUTS if b.bits == 4], ids=str)
 def test_four_bits_compute_what_they_stand_for(layer, feeds, tmp_path, blocks):
     # At level 0 activations stay floats, which only the kernels of 4 bits can do.

@@ -32,11 +32,8 @@ class ExpertWeights:
 
     def floats(self, experts: ExpertsNode, name: str) -> ir.Value:
         """A matrix of every expert, [experts, out, in], or a bias, [experts, out]; float32."""
-        numbers = range(experts.integer("num_experts"))
-        tensor = self.weights.once(
-            parameter_key(experts.operand(name), "experts"),
-            lambda: np.stack([experts.rows(name, number) for number in numbers]),
-        )
+        key = parameter_key(experts.operand(name), "experts")
+        tensor = self.weights.once(key, lambda: experts.stack(name))
         return constant(self.graph, tensor)
 
     def bias(self, experts: ExpertsNode, name: str) -> ir.Value | None:
