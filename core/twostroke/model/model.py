@@ -165,18 +165,6 @@ class Model:
             control_ids=self.tokenizer.control.ids,
         )
 
-    def constrain(self, constraint: Constraint | None) -> None:
-        """Compiles the constraint of a request that comes next; None does nothing.
-
-        Takes up to some seconds: never call it on an event loop.
-
-        Raises:
-            RequestError: it is no valid constraint, too large, or cannot be satisfied.
-            UnavailableError: too many are being compiled.
-        """
-        if constraint is not None:
-            self.engine.compile(constraint)
-
     def generate(self, prompt: Prompt, **given: Any) -> Answer:
         """Begins an answer; iterate over it for tokens, or call its `complete`.
 
@@ -235,7 +223,8 @@ class Model:
             arrived_at = time.monotonic()
             request = Request(new_request_id(), self.encode(prompt), params, constraint)
             tokenise_ms = (time.monotonic() - arrived_at) * 1e3
-            self.constrain(constraint)
+            if constraint is not None:
+                self.engine.compile(constraint)
             return lambda: self.events(request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
 
         return AsyncAnswer(start)
@@ -274,8 +263,7 @@ class Model:
         )
 
     def _parameters(self, given: Mapping[str, Any]) -> tuple[Constraint | None, SamplingParams]:
-        kinds = frozenset(ConstraintKind)
-        sampling = {name: value for name, value in given.items() if name not in kinds}
+        sampling = {name: given[name] for name in given if name not in frozenset(ConstraintKind)}
         return constraint_from(given), self.sampling(**sampling)
 
     def _refuse_closed(self) -> None:

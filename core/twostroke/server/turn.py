@@ -73,7 +73,7 @@ async def prepare(
     prompt_ids = await loop.run_in_executor(_text_threads, model.encode, prompt)
     tokenise_ms = (time.monotonic() - started) * 1e3
     if constraint is not None:
-        await loop.run_in_executor(_grammar_threads, model.constrain, constraint)
+        await loop.run_in_executor(_grammar_threads, model.engine.compile, constraint)
     request = Request(request_id, prompt_ids, sampling, constraint)
     return Turn(model, request, arrived_at, tokenise_ms)
 

@@ -6,7 +6,6 @@ import pytest
 
 from twostroke.errors import RequestError
 from twostroke.model import Model
-from twostroke.types import Constraint, ConstraintKind
 
 
 def test_generate_follows_a_schema(model: Model) -> None:
@@ -34,10 +33,3 @@ async def test_a_bad_constraint_shows_when_the_first_token_is_asked_for(model: M
 def test_two_constraints_contradict_each_other(model: Model) -> None:
     with pytest.raises(RequestError, match="regex and choice are both there"):
         model.generate("hi", regex="a", choice=["b"])
-
-
-def test_constrain_refuses_before_anything_is_submitted(model: Model) -> None:
-    model.constrain(None)
-    model.constrain(Constraint(ConstraintKind.REGEX, "a+"))
-    with pytest.raises(RequestError, match="cannot be satisfied"):
-        model.constrain(Constraint(ConstraintKind.JSON_SCHEMA, '{"$ref": "#"}'))
