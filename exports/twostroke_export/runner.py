@@ -16,6 +16,7 @@ import onnxruntime as ort
 
 from twostroke.bundle import contract
 from twostroke.bundle.manifest import Dialect, KVLayer, graph_file
+from twostroke.errors import ExportError
 from twostroke.types import Stroke
 
 Logits = npt.NDArray[np.float32]
@@ -150,4 +151,11 @@ def _session(path: Path, dialect: Dialect) -> ort.InferenceSession:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if dialect == "standard":  # weights are dequantised at each step, unless it is done at load
         options.add_session_config_entry("session.disable_quant_qdq", "1")
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of a type for each cause, with no base of their own
+        reason = str(error).strip().splitlines()[0][:300]
+        raise ExportError(
+            f"{path.name} was made, but ONNX Runtime cannot load it on the CPU ({reason}), so it "
+            f"cannot be verified and nothing was written; please report the architecture."
+        ) from error
