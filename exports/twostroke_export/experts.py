@@ -40,7 +40,7 @@ def choosing_experts(model: Any, stroke: Stroke, *, is_fused: bool = False) -> I
     Raises:
         ExportError: the model has experts, but no plug point for them.
     """
-    experts = [module for module in model.modules() if type(module).__name__.endswith("Experts")]
+    experts = expert_modules(model)
     if not experts:
         yield
         return
@@ -66,6 +66,11 @@ def choosing_experts(model: Any, stroke: Stroke, *, is_fused: bool = False) -> I
         model.set_experts_implementation(before)
         for module in experts:
             del module.fused_gate
+
+
+def expert_modules(model: Any) -> list[Any]:
+    """The modules that hold the experts of a layer; none in a dense model."""
+    return [module for module in model.modules() if type(module).__name__.endswith("Experts")]
 
 
 def settle(module: Any) -> Gate | None:

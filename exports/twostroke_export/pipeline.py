@@ -21,7 +21,7 @@ from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
 _ORDER = ("fp32", "mixed", "int4", "int8", "fp16", "bf16")
-_PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
+_PREPARED, _WRITTEN = 0.25, 0.9  # of the whole, when loading and when writing has ended
 
 
 def export(options: ExportOptions, on_progress: OnProgress, source: Source | None = None) -> Path:
@@ -114,6 +114,7 @@ def _verify(
         for number, dialect in enumerate(manifest.dialects):
             graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
             kv_dtype = graphs[-1].kv_dtype
+            precisions = [graph.quantisation.precision for graph in graphs]
             verifying = functools.partial(_verifying, report, number * share, share)
             found = measure(
                 runs_in,
@@ -122,8 +123,8 @@ def _verify(
                 reference,
                 verifying,
                 dialect,
+                is_pair=len(set(precisions)) > 1,
             )
-            precisions = [graph.quantisation.precision for graph in graphs]
             judge(name, precisions, found, reference, is_exact=kv_dtype != "int8")
             measured.append(found)
     report("seal", 0.95)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -23,7 +22,6 @@ from twostroke_export.precision import (
 from twostroke_export.quantise import BLOCK_SIZE, BLOCK_SIZES
 
 DIALECTS: tuple[Dialect, ...] = ("fused", "standard")
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +133,6 @@ def _check_blocks(options: ExportOptions, recipe: Recipe) -> None:
             f"{asked[0]} is for quantised weights, and {'/'.join(recipe.precisions)} has none; "
             f"choose another precision (int8, int4) or leave it out."
         )
-    if quantised and recipe.accuracy_level < ACCURACY_LEVEL:
-        log.warning(
-            "accuracy level %d multiplies in floats: on the CPU a step of int8 weights takes ten "
-            "times as long as with level %d, of int4 weights twice",
-            recipe.accuracy_level,
-            ACCURACY_LEVEL,
-        )
 
 
 def _check_mixed(options: ExportOptions, recipe: Recipe) -> None:
@@ -161,16 +152,15 @@ def _check_floats(recipe: Recipe) -> None:
         raise ExportError(
             f"The activations {recipe.floats!r} are unknown; choose one of {', '.join(FLOATS)}."
         )
-    own = {stroke: recipe.precision(stroke) for stroke in Stroke}
-    wanted = {f"{stroke} is {p}" for stroke, p in own.items() if p in FLOATS}
-    names = {p for p in own.values() if p in FLOATS}
+    own = {f"{stroke} is": recipe.precision(stroke) for stroke in Stroke}
     if recipe.floats is not None:
-        wanted.add(f"activations are {recipe.floats}")
-        names.add(recipe.floats)
-    if len(names) > 1:
+        own["the activations are"] = recipe.floats
+    fixed = {what: name for what, name in own.items() if name in FLOATS}
+    if len(set(fixed.values())) > 1:
+        listed = ", ".join(f"{what} {name}" for what, name in fixed.items())
         raise ExportError(
             f"Both graphs compute in the same floats, because they share one KV cache, but "
-            f"{' and '.join(sorted(wanted))}; make them equal, or quantise a stroke (int8, int4)."
+            f"{listed}; make them equal, or quantise a stroke (int8, int4)."
         )
 
 

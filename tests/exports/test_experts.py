@@ -15,12 +15,16 @@ from transformers import AutoModelForCausalLM
 from twostroke.bundle import open_bundle
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
+from twostroke_export.calibration import calibration_ids
 from twostroke_export.experts import choosing_experts, settle
+from twostroke_export.importance import measure_importance
+from twostroke_export.load import load
 from twostroke_export.pipeline import export_all, export_recipes
 from twostroke_export.precision import Lowering
 from twostroke_export.quantise import dequantise, quantise
 from twostroke_export.recipe import Recipe
 from twostroke_export.runner import TwoGraphs
+from twostroke_export.source import resolve
 from twostroke_export.weights import WEIGHTS_NAME
 
 SIZES = {"num_experts_per_tok": 2, "num_local_experts": 4}
@@ -155,9 +159,12 @@ def test_four_bits_answer_as_the_source_with_the_same_bits(make_model, tmp_path,
     graphs = TwoGraphs(tmp_path / "int4", manifest.kv_layers, manifest.kv_dtype)
     model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
     experts, blocks = first_experts(model), recipe.lowering(Stroke.DECODE).blocks(4)
-    for parameter in (experts.gate_up_proj, experts.down_proj):
-        for matrix in parameter.data.mT:  # [out, in] of each expert, a view
-            rounded = dequantise(quantise(matrix.numpy(), blocks), matrix.shape[1])
+    loaded = load(resolve(str(folder)))
+    importance = measure_importance(loaded.model, calibration_ids(loaded, 256))
+    for name in ("gate_up_proj", "down_proj"):
+        weigh = importance[f"model.layers.0.mlp.experts.{name}"]
+        for matrix in getattr(experts, name).data.mT:  # [out, in] of each expert, a view
+            rounded = dequantise(quantise(matrix.numpy(), blocks, weigh), matrix.shape[1])
             matrix.copy_(torch.from_numpy(rounded))
     with torch.no_grad():
         theirs = model(IDS).logits[0].numpy()

@@ -99,3 +99,11 @@ def test_an_embedding_that_must_stay_a_float_is_told_of(caplog):
     assert not caplog.records
     tell_of_weights(prepared, Recipe(block_size=128))
     assert "the embedding stays in floats (25.6 kB): its 64 columns do not make" in caplog.text
+
+
+def test_slow_products_are_told_of(caplog):
+    prepared = Prepared(None, Loaded(TinyModel(is_tied=True), None), None, None, 8)
+    tell_of_weights(prepared, Recipe("fp32", "fp32", accuracy_level=0))
+    assert not caplog.records
+    tell_of_weights(prepared, Recipe("int8", "int8", accuracy_level=0))
+    assert "accuracy level 0 multiplies in floats: on the CPU" in caplog.text

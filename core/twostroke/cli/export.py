@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twostroke.cli import options
+from twostroke.cli import options, precision_flags
 from twostroke.cli.progress import ProgressDisplay, size
 from twostroke.errors import ExportError, InstallError
 from twostroke.types import Stroke
@@ -24,8 +24,6 @@ Hugging Face folder, a hub id (org/name) or a .gguf file. Needs the packages of 
 serving the bundle does not."""
 
 _DIALECTS = {"both": ("fused", "standard")}
-PRECISIONS = ("fp32", "fp16", "bf16", "int8", "mixed", "int4")
-BLOCK_SIZES = (16, 32, 64, 128, 256)
 
 
 def add_command(subparsers: options.Subparsers) -> None:
@@ -47,7 +45,7 @@ def add_command(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "out", metavar="OUT", type=Path, help="the bundle's folder, which must not exist"
     )
-    _add_precisions(parser)
+    precision_flags.add_flags(parser)
     parser.add_argument(
         "--dialect",
         choices=("fused", "standard", "both"),
@@ -69,68 +67,6 @@ def add_command(subparsers: options.Subparsers) -> None:
     parser.add_argument("--exporter", help="which plugin's, where several are installed")
 
 
-def _add_precisions(parser: argparse.ArgumentParser) -> None:
-    """What the weights, the floats and the cache are kept in."""
-    group = parser.add_argument_group(
-        "precision",
-        "int8 stays close to the source and is what CPUs do best; int4 is the smallest and costs\n"
-        "quality; mixed measures which matrices bear 4 bits; fp32 is exact; fp16 and bf16 are for\n"
-        "GPUs. docs/precision.md has the figures.",
-    )
-    group.add_argument(
-        "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
-    )
-    for stroke in ("prefill", "decode"):
-        group.add_argument(
-            f"--{stroke}-precision",
-            choices=PRECISIONS,
-            help=f"of the {stroke} graph alone; two precisions take the memory of both",
-        )
-    group.add_argument(
-        "--block-size",
-        type=int,
-        choices=BLOCK_SIZES,
-        help="quantised weights that share a scale: small ones are more exact and larger on disk; "
-        "default: 32",
-    )
-    zeros = group.add_mutually_exclusive_group()
-    zeros.add_argument(
-        "--symmetric",
-        action="store_true",
-        default=None,
-        help="quantised weights without zero points: a little smaller, less exact at 4 bits; the "
-        "default for int8",
-    )
-    zeros.add_argument(
-        "--asymmetric",
-        action="store_false",
-        default=None,
-        dest="symmetric",
-        help="quantised weights with zero points; the default for int4",
-    )
-    group.add_argument(
-        "--accuracy-level",
-        type=int,
-        choices=(0, 1, 4),
-        help="how quantised weights are multiplied: 4 in int8, 1 and 0 in floats, which is more "
-        "exact and on the CPU many times slower; default: 4",
-    )
-    group.add_argument(
-        "--activations",
-        choices=("fp32", "fp16", "bf16"),
-        help="the floats that the graphs compute in and keep their scales and cache in; default: "
-        "the precision itself for fp16 and bf16, fp32 for the rest",
-    )
-    group.add_argument(
-        "--kv-dtype",
-        choices=("auto", "int8"),
-        default="auto",
-        help="the KV cache: auto is in the floats of the activations; int8 takes a quarter of "
-        "fp32's memory, decodes faster behind a long context and reads prompts slower; "
-        "default: auto",
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Exports with progress on stderr, then prints what was made."""
     options.start_logging("warning")
@@ -149,18 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
     wish = ExportOptions(
         source=arguments.source,
         out=arguments.out,
-        precision=arguments.precision,
         context_tokens=arguments.context,
         name=arguments.name,
-        prefill_precision=arguments.prefill_precision,
-        decode_precision=arguments.decode_precision,
         dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
-        block_size=arguments.block_size,
-        is_symmetric=arguments.symmetric,
-        accuracy_level=arguments.accuracy_level,
-        activations=arguments.activations,
-        kv_dtype=None if arguments.kv_dtype == "auto" else arguments.kv_dtype,
         adapter=arguments.adapter,
+        **precision_flags.export_options(arguments),
     )
     with ProgressDisplay(sys.stderr) as progress:
         folder = exporter.export(wish, progress)
