@@ -20,5 +20,6 @@ def test_a_graph_that_cannot_be_loaded_is_named(tmp_path):
         helper.make_model(graph, opset_imports=[opset], ir_version=10),
         tmp_path / "prefill.standard.onnx",
     )
+    graphs = TwoGraphs(tmp_path, [], "float32", dialects="standard")
     with pytest.raises(ExportError, match=r"prefill\.standard\.onnx was made, but .*Mul\(14\)"):
-        TwoGraphs(tmp_path, [], "float32", dialects="standard")
+        graphs.prefill([[1]])
