@@ -35,7 +35,7 @@ class Architecture:
 
     name: unique; model_type: transformers' name; changes: config values that differ from the tiny
     default; note: a limit the table tells; refusal: part of the sentence that refuses the
-    architecture, None where the export must match.
+    architecture, None where the export must match; context_tokens: what is asked for at export.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Architecture:
     changes: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     refusal: str | None = None
+    context_tokens: int | None = None
 
 
 def _plain(name: str, note: str = "", **changes: Any) -> Architecture:
@@ -63,7 +64,17 @@ ARCHITECTURES = (
         "phi3, long rope",
         "phi3",
         {"rope_parameters": _LONG_ROPE, "original_max_position_embeddings": MAX_TOKENS // 2},
-        "context ends where the long factors would begin",
+        "up to the original length: the short factors",
+    ),
+    Architecture(
+        "phi3, long rope beyond",
+        "phi3",
+        {
+            "rope_parameters": {**_LONG_ROPE, "original_max_position_embeddings": 8},
+            "original_max_position_embeddings": 8,  # shorter than every sequence of the checks
+        },
+        "asked for a context beyond the original length: the long factors",
+        context_tokens=MAX_TOKENS,
     ),
     _plain("smollm3"),
     _plain("granite", embedding_multiplier=2.0, residual_multiplier=0.5, logits_scaling=2.0),

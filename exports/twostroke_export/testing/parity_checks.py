@@ -102,7 +102,7 @@ def check_parity(architecture: Architecture, work: Path) -> Outcome:
     outcome = Outcome(architecture.name, architecture.note)
     folder = save_tiny_model(work / "source", architecture.model_type, **dict(architecture.changes))
     try:
-        bundle = export_all(str(folder), {"fp32": work / "bundle"})["fp32"]
+        bundle = _export(architecture, folder, work / "bundle")
     except TwostrokeError as error:
         outcome.refusal = str(error)
         return outcome
@@ -110,6 +110,11 @@ def check_parity(architecture: Architecture, work: Path) -> Outcome:
     for name, check in CHECKS.items():
         _compare(outcome, name, check(bundle), source)
     return outcome
+
+
+def _export(architecture: Architecture, source: Path, out: Path) -> Path:
+    context = architecture.context_tokens
+    return export_all(str(source), {"fp32": out}, context_tokens=context)["fp32"]
 
 
 def _compare(outcome: Outcome, check: str, sequences: list[Sequence], source: EagerSource) -> None:
