@@ -26,6 +26,23 @@ _LONG_ROPE = {
     "original_max_position_embeddings": MAX_TOKENS // 2,
 }
 _EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "num_local_experts": 4}
+_TWO_HEADS: dict[str, Any] = {"num_attention_heads": 2, "num_key_value_heads": 2}  # of 32
+_ROUTED: dict[str, Any] = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+_LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+}
 _MOE_NOTE = "both strokes read the chosen experts only"
 
 
@@ -56,9 +73,18 @@ ARCHITECTURES = (
     Architecture("mistral, sliding window", "mistral", {"sliding_window": WINDOW_TOKENS}),
     _plain("qwen2"),
     _plain("qwen3", head_dim=32),
+    _plain("gemma", head_dim=16),
     _plain("gemma2", head_dim=16, sliding_window=WINDOW_TOKENS, query_pre_attn_scalar=16),
-    _plain("gemma3_text", head_dim=16, sliding_window=WINDOW_TOKENS),
-    _plain("phi"),
+    _plain(
+        "gemma3_text",
+        "two layers with a window, one without",
+        head_dim=16,
+        num_hidden_layers=3,
+        sliding_window=WINDOW_TOKENS,
+        sliding_window_pattern=3,
+    ),
+    _plain("gemma4_text", head_dim=16, sliding_window=WINDOW_TOKENS),
+    _plain("phi", **_TWO_HEADS),
     _plain("phi3"),
     Architecture(
         "phi3, long rope",
@@ -79,17 +105,44 @@ ARCHITECTURES = (
     _plain("smollm3"),
     _plain("granite", embedding_multiplier=2.0, residual_multiplier=0.5, logits_scaling=2.0),
     _plain("olmo2"),
+    _plain("olmo3", sliding_window=WINDOW_TOKENS),
     _plain("cohere", logit_scale=1.0),
+    _plain(
+        "cohere2",
+        logit_scale=1.0,
+        head_dim=16,
+        num_hidden_layers=4,
+        sliding_window=WINDOW_TOKENS,
+    ),
     _plain("starcoder2"),
     _plain("glm4", head_dim=16),
-    _plain("gpt_neox"),
+    _plain("nemotron"),
+    _plain("stablelm", partial_rotary_factor=0.5, **_TWO_HEADS),
+    _plain("exaone4", sliding_window=WINDOW_TOKENS),
+    _plain("ernie4_5", head_dim=16),
+    _plain("seed_oss", head_dim=16),
+    _plain("hunyuan_v1_dense", head_dim=16),
+    _plain("gpt_neox", rotary_pct=0.5, **_TWO_HEADS),
+    _plain("gptj", **_GPT2, rotary_dim=16),
     _plain("gpt2", **_GPT2),
     _plain("opt", ffn_dim=128, word_embed_proj_dim=64),
     _plain("mixtral", _MOE_NOTE, **_EXPERTS),
+    _plain(
+        "qwen2_moe",
+        _MOE_NOTE,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=64,
+    ),
     _plain("qwen3_moe", _MOE_NOTE, head_dim=16, moe_intermediate_size=32, **_EXPERTS),
     _plain("olmoe", _MOE_NOTE, num_experts=4, num_experts_per_tok=2),
     _plain("granitemoe", _MOE_NOTE, **_EXPERTS),
     _plain("gpt_oss", _MOE_NOTE, head_dim=16, sliding_window=WINDOW_TOKENS, **_EXPERTS),
+    _plain("phimoe", _MOE_NOTE, **_EXPERTS),
+    _plain("glm4_moe", _MOE_NOTE, head_dim=16, **_ROUTED),
+    _plain("deepseek_v3", "latent attention, its cache as wide as its keys", **_LATENT, **_ROUTED),
+    Architecture("llama4_text", "llama4_text", {}, refusal="does not dispatch its experts"),
     Architecture("falcon", "falcon", {}, refusal="does not dispatch its attention"),
     Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, refusal="does not dispatch its"),
 )
