@@ -12,9 +12,10 @@ from pathlib import Path
 
 from twostroke.backends.choose import probe
 from twostroke.backends.discovery import PluginRecord, Plugins
-from twostroke.backends.protocol import BackendSpec, Device, ProbeResult
+from twostroke.backends.protocol import Backend, BackendSpec, Device, ProbeResult
 from twostroke.errors import InstallError
 from twostroke.install import RuntimeDistribution, check_install, installed_runtimes
+from twostroke.life.limits import device_limits
 from twostroke.source import cache_root
 from twostroke.types import Stroke
 
@@ -108,8 +109,25 @@ def _backend_lines(spec: BackendSpec, found: ProbeResult) -> list[str]:
     return [
         f"{spec.name}: {spec.summary}",
         f"  graphs: {', '.join(f'{stroke} {spec.dialect[stroke]}' for stroke in Stroke)}",
-        *(f"  device {device.index}: {_device_words(device)}" for device in found.devices),
+        *(line for device in found.devices for line in _device_lines(spec, device)),
     ]
+
+
+def _device_lines(spec: BackendSpec, device: Device) -> list[str]:
+    """The device, and of the host's processor what it can do at most: measured once, then kept."""
+    told = f"  device {device.index}: {_device_words(device)}"
+    if device.kind != "cpu":
+        return [told]
+    try:
+        backend = spec.open(device, {})
+        if not isinstance(backend, Backend):
+            return [told]
+        try:
+            return [told, f"  at most: {device_limits(backend).sentence()}"]
+        finally:
+            backend.close()
+    except Exception as error:  # a stranger's plugin may raise anything
+        return [told, f"  cannot be opened: {type(error).__name__}: {error}"]
 
 
 def _device_words(device: Device) -> str:

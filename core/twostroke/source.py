@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -53,6 +54,7 @@ def resolve_source(
     dialects: tuple[str, ...] = ("fused",),
     plugins: Plugins,
     progress: Report | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Path:
     """What `open_resolved` opens: `source` itself, or a bundle in the cache, exported if need be.
 
@@ -66,6 +68,7 @@ def resolve_source(
         dialects: the graphs that an export makes.
         plugins: where an exporter is found.
         progress: told how far an export is.
+        options: further fields of the `ExportOptions` of an export.
 
     Raises:
         ExportError: nothing is there, or it cannot be exported.
@@ -86,15 +89,18 @@ def resolve_source(
         "dialects": dialects,
         "twostroke": importlib.metadata.version("twostroke"),
         "revision": _EXPORT_REVISION,
+        **(options or {}),
     }
     out = cache_root() / "bundles" / f"{_stem(located)}-{_key(identity)}"
     if is_bundle(out):
         return out
-    options = ExportOptions(str(located), out, precision, context_tokens, dialects=dialects)
-    exporter = _exporter(plugins, source, precision)
+    wish = ExportOptions(
+        str(located), out, precision, context_tokens, dialects=dialects, **(options or {})
+    )
+    exporter = _exporter(plugins, source, wish)
     if progress is None:  # a program that shows no progress must not look as if it hung
         log.warning("exporting %s once, which may take minutes; it is kept in %s", source, out)
-    return _export_once(exporter, plugins, options, progress or _ignore)
+    return _export_once(exporter, plugins, wish, progress or _ignore)
 
 
 def locate(source: str) -> Path | str:
@@ -184,13 +190,15 @@ def _stem(located: Path | str) -> str:
     return re.sub(r"[^\w.-]+", "-", name).strip(".-")[:60] or "model"
 
 
-def _exporter(plugins: Plugins, source: str, precision: str) -> ExporterSpec:
+def _exporter(plugins: Plugins, source: str, wish: ExportOptions) -> ExporterSpec:
+    own = (wish.prefill_precision or wish.precision, wish.decode_precision or wish.precision)
     for spec in plugins.exporters.values():
-        if precision in spec.precisions:
+        if set(own) <= set(spec.precisions):
             return spec
     if plugins.exporters:
         known = sorted({p for spec in plugins.exporters.values() for p in spec.precisions})
-        raise ExportError(f"No exporter makes {precision}; known are {', '.join(known)}.")
+        wanted = "/".join(dict.fromkeys(own))
+        raise ExportError(f"No exporter makes {wanted}; known are {', '.join(known)}.")
     failed = [r for r in plugins.records if r.status != "loaded" and r.name == "export"]
     why = f" (its plugin {failed[0]} {failed[0].status}: {failed[0].error})" if failed else ""
     raise InstallError(

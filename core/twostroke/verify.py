@@ -107,9 +107,9 @@ def _compare(bundle: Bundle, check: SelfCheck, engine: Engine) -> str:
         BundleError: a token differs where the race was not close.
     """
     wanted, margins = check.greedy_ids, check.greedy_margins
-    close = max(
-        _CLOSE_RACE.get(graph.quantisation.precision, 0.0) for graph in bundle.manifest.graphs
-    )
+    rounded = {graph.quantisation.precision for graph in bundle.manifest.graphs}
+    rounded |= {graph.kv_dtype for graph in bundle.manifest.graphs}  # of the cache: int8
+    close = max(_CLOSE_RACE.get(kind, 0.0) for kind in rounded)
     lost: list[float] = []
     position = 0
     while position < len(wanted):

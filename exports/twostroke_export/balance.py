@@ -17,6 +17,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from twostroke_export.expert_inputs import recording_expert_inputs
 from twostroke_export.passes.channels import Channels, find_channels
 
 _ALPHA = 0.6
@@ -47,7 +48,7 @@ def balance(model: Any, graph: ir.Graph, token_ids: Sequence[int]) -> int:
 def measure_rms(model: Any, token_ids: Sequence[int]) -> dict[Pointer, torch.Tensor]:
     """Root mean square of each input channel [in] of every matrix, by the weight's address."""
     sums: dict[Pointer, torch.Tensor] = {}
-    with _recording(model, sums), torch.no_grad():
+    with _recording(model, sums), recording_expert_inputs(model, sums), torch.no_grad():
         model(input_ids=torch.tensor([list(token_ids)]), use_cache=False)
     return {pointer: total.sqrt() for pointer, total in sums.items()}
 

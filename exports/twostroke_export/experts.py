@@ -11,6 +11,7 @@ would not fit in memory).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from twostroke_export.expert_gate import Gate, probe_gate
 EVERY = "twostroke_every_expert"
 CHOSEN = "twostroke_chosen_experts"
 DOMAIN, OPERATOR = "twostroke", "Experts"
+log = logging.getLogger(__name__)
 _FUNCTIONS = {Stroke.PREFILL: EVERY, Stroke.DECODE: CHOSEN}
 
 
@@ -38,7 +40,7 @@ def choosing_experts(model: Any, stroke: Stroke, *, is_fused: bool = False) -> I
     Raises:
         ExportError: the model has experts, but no plug point for them.
     """
-    experts = [module for module in model.modules() if type(module).__name__.endswith("Experts")]
+    experts = expert_modules(model)
     if not experts:
         yield
         return
@@ -52,6 +54,12 @@ def choosing_experts(model: Any, stroke: Stroke, *, is_fused: bool = False) -> I
         )
     for module in experts:
         module.fused_gate = settle(module) if is_fused else None
+    if is_fused and stroke is Stroke.PREFILL and any(m.fused_gate is None for m in experts):
+        log.warning(
+            "the experts of this %s model compute something else than a SwiGLU in float32, which "
+            "is what one operator could do: a prompt runs all of them, not only the chosen ones",
+            model.config.model_type,
+        )
     try:
         yield
     finally:
@@ -60,11 +68,17 @@ def choosing_experts(model: Any, stroke: Stroke, *, is_fused: bool = False) -> I
             del module.fused_gate
 
 
+def expert_modules(model: Any) -> list[Any]:
+    """The modules that hold the experts of a layer; none in a dense model."""
+    return [module for module in model.modules() if type(module).__name__.endswith("Experts")]
+
+
 def settle(module: Any) -> Gate | None:
     """The gate of experts that one operator can compute; None where it cannot."""
     if not getattr(module, "has_gate", False) or module.has_post_expert_norm:
         return None
-    if module.down_proj.dtype != torch.float32:  # the CPU has no other kernel
+    # Half floats are for GPUs, where no export is verified: plain operators cannot be misread.
+    if module.down_proj.dtype != torch.float32:
         return None
     num_inner = module.down_proj.shape[1 if module.is_transposed else 2]
     return probe_gate(module._apply_gate, num_inner)

@@ -16,6 +16,7 @@ from twostroke.bundle.manifest import (
 from twostroke.types import Stroke
 from twostroke_export import assets
 from twostroke_export.calibrated import Calibrated
+from twostroke_export.footprint import Footprint
 from twostroke_export.load import Loaded
 from twostroke_export.observe import Observed
 from twostroke_export.precision import MIXED, PRECISIONS, Lowering
@@ -35,8 +36,11 @@ def describe(
     *,
     context_tokens: int,
     name: str | None,
+    weights: Footprint,
 ) -> Manifest:
     """The manifest without files, verification and self-check.
+
+    `weights` is what the graphs of each stroke read.
 
     Raises:
         ExportError: a special id lies outside the vocabulary.
@@ -62,7 +66,9 @@ def describe(
                 dialect=dialect,
                 file=graph_file(stroke, dialect),
                 quantisation=_quantisation(recipe, calibrated, stroke),
-                kv_dtype=recipe.activations,
+                kv_dtype=recipe.kv_dtype,
+                weight_bytes=weights.of(stroke),
+                shared_weight_bytes=weights.shared_bytes,
             )
             for dialect in recipe.dialects
             for stroke in Stroke

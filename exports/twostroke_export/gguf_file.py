@@ -14,6 +14,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, dequantize
 
 from twostroke.bundle.open import hash_file
 from twostroke.errors import ExportError
+from twostroke_export.gguf_reading import open_reader
 from twostroke_export.known import gguf_architectures
 
 CONTEXT_LENGTH = "context_length"  # without the architecture that the file writes before it
@@ -62,7 +63,7 @@ def _open(path: Path) -> GGUFReader:
         if file.read(4) != b"GGUF":
             raise ExportError(f"{path} is not a GGUF file; name the model's .gguf file.")
     try:
-        return GGUFReader(path)
+        return open_reader(path)
     except Exception as error:  # the reader fails in many ways on a short or damaged file
         unknown = _UNKNOWN_TYPE.search(str(error))
         if unknown is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from twostroke.errors import ExportError
+from twostroke_export.gguf_reading import reading_once
 from twostroke_export.quiet import quiet
 from twostroke_export.source import Source
 
@@ -39,7 +40,11 @@ def load(source: Source, on_progress: Callable[[float], None] = lambda _: None) 
     from transformers import AutoTokenizer
 
     options = {"gguf_file": source.gguf_file} if source.gguf_file else {}
-    with quiet(), _read_not_mapped(), _watched(on_progress) as missing:
+    with (
+        quiet(),
+        reading_once() if source.gguf_file else _read_not_mapped(),
+        _watched(on_progress, is_gguf=source.gguf_file is not None) as missing,
+    ):
         try:
             model = TasksManager.get_model_from_task(
                 "text-generation",
@@ -111,17 +116,20 @@ def _read_not_mapped() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _watched(on_progress: Callable[[float], None]) -> Iterator[list[str]]:
+def _watched(on_progress: Callable[[float], None], *, is_gguf: bool) -> Iterator[list[str]]:
     """Silences transformers' own bars and yields the list that missing weights are added to.
 
-    transformers fills missing weights with random numbers and only warns; and what it reports of
-    a GGUF file's progress goes to `on_progress`. Both are reached through its module globals.
+    transformers fills missing weights with random numbers and only warns; and what its bars would
+    show goes to `on_progress`. Both are reached through its module globals.
     """
-    from transformers import modeling_gguf_pytorch_utils, modeling_utils
+    from transformers import core_model_loading, modeling_gguf_pytorch_utils, modeling_utils
     from transformers.utils import logging
 
     missing: list[str] = []
-    report, bar = modeling_utils.log_state_dict_report, modeling_gguf_pytorch_utils.tqdm
+    report = modeling_utils.log_state_dict_report
+    # A GGUF file is dequantised (slow) and then handed over (nothing to show).
+    with_bar = modeling_gguf_pytorch_utils if is_gguf else core_model_loading
+    bar = with_bar.tqdm
 
     def collect(*args: Any, loading_info: Any, **kwargs: Any) -> Any:
         missing.extend(sorted(loading_info.missing_keys))
@@ -135,11 +143,11 @@ def _watched(on_progress: Callable[[float], None]) -> Iterator[list[str]]:
     was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     modeling_utils.log_state_dict_report = collect
-    modeling_gguf_pytorch_utils.tqdm = follow
+    with_bar.tqdm = follow
     try:
         yield missing
     finally:
         modeling_utils.log_state_dict_report = report
-        modeling_gguf_pytorch_utils.tqdm = bar
+        with_bar.tqdm = bar
         if was_enabled:
             logging.enable_progress_bar()

@@ -29,10 +29,14 @@ class LayerGeometry:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a forward of two tokens told about the model."""
+    """What a forward of two tokens told about the model.
+
+    is_fusable: its attention arrives at the plug point, so that an operator can take its place.
+    """
 
     layers: tuple[LayerGeometry, ...]
     rotary: RotaryPlan | None
+    is_fusable: bool = True
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from twostroke.backends.hookspecs import ExportOptions, Progress
 from twostroke.bundle import seal, sealing
 from twostroke.bundle.manifest import Manifest
+from twostroke_export.float32_twin import runnable
 from twostroke_export.parity import judge, measure
 from twostroke_export.prepare import Report, prepare
 from twostroke_export.recipe import Recipe, check_precisions, recipe_of
@@ -19,8 +20,8 @@ from twostroke_export.source import Source, find
 from twostroke_export.write import write_bundle
 
 OnProgress = Callable[[Progress], None]
-_ORDER = ("fp32", "mixed", "int4", "int8", "bf16", "fp16")
-_PREPARED, _WRITTEN = 0.25, 0.65  # of the whole, when loading and when writing has ended
+_ORDER = ("fp32", "mixed", "int4", "int8", "fp16", "bf16")
+_PREPARED, _WRITTEN = 0.25, 0.9  # of the whole, when loading and when writing has ended
 
 
 def export(options: ExportOptions, on_progress: OnProgress, source: Source | None = None) -> Path:
@@ -79,9 +80,11 @@ def export_recipes(
     with contextlib.ExitStack() as stack:
         # Entered first: a folder that exists is refused before the heavy work.
         folders = {out: stack.enter_context(sealing(out)) for out in recipes}
-        prepared = prepare(source, context_tokens, _scaled(on_progress, 0.0, _PREPARED))
+        dialects = {dialect for recipe in recipes.values() for dialect in recipe.dialects}
+        loading = _scaled(on_progress, 0.0, _PREPARED)
+        prepared = prepare(source, context_tokens, loading, dialects)
         # int8 rescales the model's own weights and half floats replace them, so they come last.
-        outs = sorted(recipes, key=lambda out: max(map(_ORDER.index, recipes[out].precisions)))
+        outs = sorted(recipes, key=lambda out: _turn(recipes[out]))
         manifests: dict[Path, Manifest] = {}
         share = (_WRITTEN - _PREPARED) / len(outs)
         for number, out in enumerate(outs):
@@ -97,23 +100,38 @@ def export_recipes(
     on_progress(Progress("done", 1.0))
 
 
+def _turn(recipe: Recipe) -> tuple[bool, int]:
+    return recipe.activations != "float32", max(map(_ORDER.index, recipe.precisions))
+
+
 def _verify(
     name: str, folder: Path, manifest: Manifest, reference: Reference, report: Report
 ) -> None:
     """Measures each dialect of a folder against its source and seals it."""
     share = 0.95 / len(manifest.dialects)
     measured = []
-    for number, dialect in enumerate(manifest.dialects):
-        graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
-        verifying = functools.partial(_verifying, report, number * share, share)
-        found = measure(
-            folder, manifest.kv_layers, graphs[-1].kv_dtype, reference, verifying, dialect
-        )
-        judge(name, [graph.quantisation.precision for graph in graphs], found, reference)
-        measured.append(found)
+    with runnable(folder, manifest) as (runs_in, measured_in):
+        for number, dialect in enumerate(manifest.dialects):
+            graphs = [graph for graph in manifest.graphs if graph.dialect == dialect]
+            kv_dtype = graphs[-1].kv_dtype
+            precisions = [graph.quantisation.precision for graph in graphs]
+            verifying = functools.partial(_verifying, report, number * share, share)
+            found = measure(
+                runs_in,
+                manifest.kv_layers,
+                measured_in if measured_in and kv_dtype != "int8" else kv_dtype,
+                reference,
+                verifying,
+                dialect,
+                is_pair=len(set(precisions)) > 1,
+            )
+            judge(name, precisions, found, reference, is_exact=kv_dtype != "int8")
+            measured.append(found)
     report("seal", 0.95)
     figures = {
-        "verifications": tuple(found.verification for found in measured),
+        "verifications": tuple(
+            found.verification.model_copy(update={"measured_in": measured_in}) for found in measured
+        ),
         "self_check": measured[0].self_check,
     }
     seal(folder, manifest.model_copy(update=figures))

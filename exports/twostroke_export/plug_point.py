@@ -40,8 +40,8 @@ def no_plug_point(model: Any) -> ExportError:
     """The refusal of an architecture with attention code of its own."""
     return ExportError(
         f"The architecture {model.config.model_type!r} does not dispatch its attention through "
-        f"transformers' AttentionInterface, so it cannot be exported; choose a model of an "
-        f"architecture that does (llama, qwen, mistral, gemma, phi and most others)."
+        f"transformers' AttentionInterface, so it has no graph of the fused dialect; export it "
+        f"with --dialect standard."
     )
 
 

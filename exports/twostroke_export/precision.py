@@ -28,10 +28,14 @@ class Bits:
 PRECISIONS = {
     "fp32": Bits(None, None),
     "fp16": Bits(None, None),
+    "bf16": Bits(None, None),
     "int8": Bits(8, 8),
     "int4": Bits(4, 8),  # an int8 head costs little and keeps most of the quality
     MIXED: Bits(8, 8),  # of what `twostroke_export.mixed` does not choose bits for
 }
+
+FLOATS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+"""numpy's names of the floats (ml_dtypes' of bfloat16) that graphs compute in."""
 
 Importance = Mapping[str, npt.NDArray[np.float32]]
 """From a parameter's name to the mean square of what each input channel of its matrix is given."""

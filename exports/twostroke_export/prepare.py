@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 import torch
 
+from twostroke.bundle.manifest import Dialect
+from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export.context import context_limit, effective_context
 from twostroke_export.load import Loaded, load
 from twostroke_export.long_rope import original_length, use_long_factors
 from twostroke_export.lora import merge
 from twostroke_export.observe import Observed, observe
+from twostroke_export.own_attention import observe_own_attention
 from twostroke_export.passes.fuse import fuse
 from twostroke_export.passes.simplify import simplify
 from twostroke_export.reference import Reference, measure_reference
@@ -51,14 +54,32 @@ class Prepared:
         """Casts the weights to `activations` (numpy's name); what was traced before is dropped.
 
         Mutates the model; does nothing where it has that dtype already.
+
+        Raises:
+            ExportError: the weights have been rounded to other floats before.
         """
-        if activations != "float32":
-            cast_parameters(self.loaded.model, getattr(torch, activations))
-            self.graphs.clear()
+        wanted = getattr(torch, activations)
+        found = next(self.loaded.model.parameters()).dtype
+        if found == wanted:
+            return
+        if found != torch.float32:
+            raise ExportError(
+                "Bundles in fp16 and in bf16 do not come from one load, because the second would "
+                "be rounded twice; export them one after the other."
+            )
+        cast_parameters(self.loaded.model, wanted)
+        self.graphs.clear()
 
 
-def prepare(source: str | Source, context_tokens: int | None, report: Report) -> Prepared:
+def prepare(
+    source: str | Source,
+    context_tokens: int | None,
+    report: Report,
+    dialects: Collection[Dialect] = frozenset({"fused"}),
+) -> Prepared:
     """Finds, checks and loads a source, and measures its answers.
+
+    `dialects` are those that graphs will be made in: the fused one asks more of a model.
 
     Raises:
         ExportError: nothing is there, or it is no model that can be exported.
@@ -66,12 +87,12 @@ def prepare(source: str | Source, context_tokens: int | None, report: Report) ->
     report("load", 0.0)
     found = resolve(source)
     effective_context(found.name, found.limit_tokens, context_tokens)  # refused before the load
-    loaded = load(found, lambda fraction: report("load", 0.8 * fraction))
+    loaded = load(found, lambda fraction: report("load", 0.5 * fraction))
     if found.adapter is not None:
         merge(loaded, found.adapter, found.name)
     limit = _settle_context(found.name, loaded.model, context_tokens)
-    observed = observe(loaded.model)
-    report("measure the source", 0.8)
+    observed = _observe(loaded.model, dialects)
+    report("measure the source", 0.6)
     reference = measure_reference(loaded, limit)
     return Prepared(found, loaded, observed, reference, limit)
 
@@ -83,6 +104,15 @@ def _settle_context(name: str, model: Any, asked_tokens: int | None) -> int:
     if original is not None and limit > original:
         use_long_factors(model, original)
     return limit
+
+
+def _observe(model: Any, dialects: Collection[Dialect]) -> Observed:
+    try:
+        return observe(model)
+    except ExportError:
+        if "fused" in dialects:
+            raise
+        return observe_own_attention(model)
 
 
 def cast_parameters(model: Any, dtype: torch.dtype) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from twostroke.types import Stroke
 from twostroke_export.precision import (
     ACCURACY_LEVEL,
     ACCURACY_LEVELS,
+    FLOATS,
     MIXED,
     PRECISIONS,
     TARGET_KL,
@@ -22,7 +22,6 @@ from twostroke_export.precision import (
 from twostroke_export.quantise import BLOCK_SIZE, BLOCK_SIZES
 
 DIALECTS: tuple[Dialect, ...] = ("fused", "standard")
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,8 @@ class Recipe:
 
     `block_size`, `is_symmetric` and `accuracy_level` are of the strokes that are quantised; see
     `Lowering`. `mixed_kl` and `mixed_budget_bytes` bound what is mixed; see `mixed.choose_bits`.
+    `floats` (a precision's name) is what both graphs compute in, None for what their precisions
+    say; `has_int8_kv` keeps the cache in int8, not in those floats.
     """
 
     prefill: str = "int8"
@@ -41,6 +42,8 @@ class Recipe:
     accuracy_level: int = ACCURACY_LEVEL
     mixed_kl: float = TARGET_KL
     mixed_budget_bytes: int | None = None
+    floats: str | None = None
+    has_int8_kv: bool = False
 
     def precision(self, stroke: Stroke) -> str:
         """The precision of a stroke's graph."""
@@ -53,8 +56,17 @@ class Recipe:
 
     @property
     def activations(self) -> str:
-        """In which floats both graphs compute and keep their cache, numpy's name."""
-        return "float16" if "fp16" in self.precisions else "float32"
+        """In which floats both graphs compute, numpy's name.
+
+        A quantised stroke follows the other one where that is in half floats.
+        """
+        own = [precision for precision in self.precisions if precision in FLOATS]
+        return FLOATS[self.floats or next(iter(own), "fp32")]
+
+    @property
+    def kv_dtype(self) -> str:
+        """In which both graphs keep their cache, numpy's name."""
+        return "int8" if self.has_int8_kv else self.activations
 
     def lowering(self, stroke: Stroke) -> Lowering:
         """How the matrices of a stroke are stored."""
@@ -84,10 +96,14 @@ def recipe_of(options: ExportOptions) -> Recipe:
         ),
         mixed_kl=TARGET_KL if options.mixed_kl is None else options.mixed_kl,
         mixed_budget_bytes=options.mixed_budget_bytes,
+        floats=options.activations,
+        has_int8_kv=options.kv_dtype == "int8",
     )
     check_precisions(recipe.precisions)
     _check_blocks(options, recipe)
     _check_mixed(options, recipe)
+    _check_floats(recipe)
+    _check_kv(options, recipe)
     return recipe
 
 
@@ -117,13 +133,6 @@ def _check_blocks(options: ExportOptions, recipe: Recipe) -> None:
             f"{asked[0]} is for quantised weights, and {'/'.join(recipe.precisions)} has none; "
             f"choose another precision (int8, int4) or leave it out."
         )
-    if quantised and recipe.accuracy_level < ACCURACY_LEVEL:
-        log.warning(
-            "accuracy level %d multiplies in floats: on the CPU a step of int8 weights takes ten "
-            "times as long as with level %d, of int4 weights twice",
-            recipe.accuracy_level,
-            ACCURACY_LEVEL,
-        )
 
 
 def _check_mixed(options: ExportOptions, recipe: Recipe) -> None:
@@ -136,6 +145,36 @@ def _check_mixed(options: ExportOptions, recipe: Recipe) -> None:
             )
         if value is not None and not value > 0:
             raise ExportError(f"{flag} must be more than 0, not {value:g}.")
+
+
+def _check_floats(recipe: Recipe) -> None:
+    if recipe.floats is not None and recipe.floats not in FLOATS:
+        raise ExportError(
+            f"The activations {recipe.floats!r} are unknown; choose one of {', '.join(FLOATS)}."
+        )
+    own = {f"{stroke} is": recipe.precision(stroke) for stroke in Stroke}
+    if recipe.floats is not None:
+        own["the activations are"] = recipe.floats
+    fixed = {what: name for what, name in own.items() if name in FLOATS}
+    if len(set(fixed.values())) > 1:
+        listed = ", ".join(f"{what} {name}" for what, name in fixed.items())
+        raise ExportError(
+            f"Both graphs compute in the same floats, because they share one KV cache, but "
+            f"{listed}; make them equal, or quantise a stroke (int8, int4)."
+        )
+
+
+def _check_kv(options: ExportOptions, recipe: Recipe) -> None:
+    if options.kv_dtype not in (None, "auto", "int8"):
+        raise ExportError(
+            f"The cache dtype {options.kv_dtype!r} is unknown; choose auto (the floats that the "
+            f"graphs compute in, see --activations) or int8."
+        )
+    if recipe.has_int8_kv and "standard" in recipe.dialects:
+        raise ExportError(
+            "An int8 KV cache needs ONNX Runtime's own attention operator, which the standard "
+            "dialect does without; leave out --kv-dtype int8 or export the fused dialect alone."
+        )
 
 
 def _one_of(given: int | None, known: tuple[int, ...], what: str, default: int) -> int:

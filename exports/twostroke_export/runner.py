@@ -27,7 +27,7 @@ class TwoGraphs:
     The cache is [rows, kv_heads, capacity, head_dim] a layer and side: written in place by graphs
     of the fused dialect, whose rows may differ in length; handed in as far as it is filled and
     replaced by what comes back in the standard dialect, whose rows may not. Setting `lengths`
-    back forgets what lies behind.
+    back forgets what lies behind. Graphs are opened on first use.
     """
 
     def __init__(
@@ -41,11 +41,9 @@ class TwoGraphs:
         dialects: Mapping[Stroke, Dialect] | Dialect = "fused",
     ) -> None:
         chosen = dict.fromkeys(Stroke, dialects) if isinstance(dialects, str) else dialects
+        self._folder = folder
         self._dialects = chosen
-        self._sessions = {
-            stroke: _session(folder / graph_file(stroke, dialect), dialect)
-            for stroke, dialect in chosen.items()
-        }
+        self._sessions: dict[Stroke, ort.InferenceSession] = {}
         self._cache: dict[str, npt.NDArray[Any]] = {}
         self._present: dict[str, str] = {}
         for number, layer in enumerate(layers):
@@ -55,6 +53,10 @@ class TwoGraphs:
                 self._cache[past] = np.zeros(shape, kv_dtype)
                 self._present[present] = past
         self.lengths = [0] * num_rows
+
+    def close(self, stroke: Stroke) -> None:
+        """Lets a graph and its weights go until it is used again."""
+        self._sessions.pop(stroke, None)
 
     def prefill(self, rows: Sequence[Sequence[int]]) -> Logits:
         """Feeds one chunk to each row: logits [rows, vocab] of the last token of each.
@@ -105,10 +107,16 @@ class TwoGraphs:
         }
         if logit_index is not None:
             feeds[contract.LOGIT_INDEX] = logit_index
-        session = self._sessions[stroke]
+        session = self._session(stroke)
         if self._dialects[stroke] == "standard":
             return self._concatenating(session, feeds, int(positions[0, 0]))
         return self._in_place(session, feeds)
+
+    def _session(self, stroke: Stroke) -> ort.InferenceSession:
+        if stroke not in self._sessions:
+            dialect = self._dialects[stroke]
+            self._sessions[stroke] = _open(self._folder / graph_file(stroke, dialect), dialect)
+        return self._sessions[stroke]
 
     def _in_place(
         self, session: ort.InferenceSession, feeds: dict[str, npt.NDArray[Any]]
@@ -143,11 +151,14 @@ class TwoGraphs:
         return answer
 
 
-def _session(path: Path, dialect: Dialect) -> ort.InferenceSession:
+def _open(path: Path, dialect: Dialect) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     # Two pools that spin would fight for the cores.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if dialect == "standard":  # weights are dequantised at each step, unless it is done at load
         options.add_session_config_entry("session.disable_quant_qdq", "1")
+    if b"MatMulNBits" not in path.read_bytes():
+        # Floats multiply as fast unpacked, and stay in the mapped file instead of beside it.
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -66,14 +66,14 @@ class StrokeModule(torch.nn.Module):  # type: ignore[misc]  # torch is not follo
             position_ids=position_ids,
             rotations=[self._rotation(rotary) for rotary in self.rotaries],
         )
-        with caching(state), _last_rows(self.model, logit_index):
+        with caching(state), last_rows(self.model, logit_index):
             output = self.model(input_ids=input_ids, position_ids=position_ids, use_cache=False)
         present = [side for layer in state.present for side in layer]
         return (output.logits.float(), *present)
 
 
 @contextlib.contextmanager
-def _last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
+def last_rows(model: Any, logit_index: torch.Tensor | None) -> Iterator[None]:
     """Hands the head the wanted rows: hidden [batch, sequence, size] -> [batch, k, size]."""
     if logit_index is None:
         yield

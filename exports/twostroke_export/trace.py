@@ -14,6 +14,7 @@ from twostroke_export.activations import fused_activations
 from twostroke_export.experts import choosing_experts
 from twostroke_export.norms import fused_norms
 from twostroke_export.observe import Observed
+from twostroke_export.own_attention import OwnAttentionModule, attending_eagerly
 from twostroke_export.plug_point import FUSED, attending
 from twostroke_export.quiet import quiet
 from twostroke_export.rotary import rotating_later
@@ -28,12 +29,16 @@ def trace(model: Any, observed: Observed, stroke: Stroke, context_tokens: int) -
     Raises:
         ExportError: torch cannot trace the model.
     """
-    module = StrokeModule(model, observed, context_tokens).eval()
+    is_fusable = observed.is_fusable
+    if is_fusable:
+        module: Any = StrokeModule(model, observed, context_tokens)
+    else:
+        module = OwnAttentionModule(model)
     inputs, shapes = _example(observed, stroke, next(model.parameters()).dtype)
     names = [name for name, value in _flat_names(observed, stroke) if value]
     present = [n for i in range(len(observed.layers)) for n in contract.present_names(i)]
     with (
-        attending(model, FUSED),
+        attending(model, FUSED) if is_fusable else attending_eagerly(model),
         choosing_experts(model, stroke, is_fused=True),
         fused_norms(model),
         fused_activations(model),
@@ -43,7 +48,7 @@ def trace(model: Any, observed: Observed, stroke: Stroke, context_tokens: int) -
     ):
         try:
             program = torch.onnx.export(
-                module,
+                module.eval(),
                 kwargs=inputs,
                 dynamic_shapes=shapes,
                 input_names=names,
@@ -68,8 +73,8 @@ def _flat_names(observed: Observed, stroke: Stroke) -> list[tuple[str, bool]]:
     return [
         (contract.INPUT_IDS, True),
         (contract.POSITION_IDS, True),
-        (contract.SEQLENS_K, True),
-        (contract.TOTAL_SEQUENCE_LENGTH, True),
+        (contract.SEQLENS_K, observed.is_fusable),
+        (contract.TOTAL_SEQUENCE_LENGTH, observed.is_fusable),
         (contract.LOGIT_INDEX, stroke is Stroke.PREFILL),
         *((name, True) for name in past),
     ]
@@ -108,6 +113,9 @@ def _example(
     }
     if stroke is Stroke.DECODE:
         inputs["logit_index"] = shapes["logit_index"] = None
+    if not observed.is_fusable:
+        for name in (contract.SEQLENS_K, contract.TOTAL_SEQUENCE_LENGTH):
+            del inputs[name], shapes[name]
     return inputs, shapes
 
 

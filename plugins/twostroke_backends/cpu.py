@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from twostroke.backends.ort import (
     onnxruntime,
     prove_placement,
 )
+from twostroke.bundle.manifest import graph_file
 from twostroke.errors import BundleError, InstallError
 from twostroke.install import check_install
 from twostroke.types import Stroke
@@ -101,12 +103,14 @@ class CpuBackend:
             BundleError: the graph cannot be loaded.
         """
         not_packed = None
+        is_standard = graph.name == graph_file(stroke, "standard")
+        make_options = functools.partial(self.session_options, is_standard=is_standard)
         try:
-            session = self._from_cache(graph)
+            session = self._from_cache(graph, make_options)
         except prepacked.NotPackedError as error:
             session, not_packed = None, error
         if session is None:
-            session = load_session(graph, CPU_PROVIDER, {}, self.session_options())
+            session = load_session(graph, CPU_PROVIDER, {}, make_options())
         if not_packed is not None:  # told only now: a graph that cannot be loaded says more
             _log.warning("%s", not_packed)
         prove_placement(
@@ -118,8 +122,12 @@ class CpuBackend:
         prepacked.give_memory_back()
         return session
 
-    def session_options(self, optimization: str | None = None) -> Any:
-        """Fresh SessionOptions as the options of this backend say."""
+    def session_options(self, optimization: str | None = None, *, is_standard: bool = False) -> Any:
+        """Fresh SessionOptions as the options of this backend say.
+
+        With `is_standard`, quantised weights of plain operators become floats when the session is
+        made: that takes the memory of fp32, but not a multiple of the time at every step.
+        """
         runtime = onnxruntime()
         options = runtime.SessionOptions()
         options.log_severity_level = 3  # errors; warnings about graphs are not for users
@@ -134,16 +142,18 @@ class CpuBackend:
         # Each session has a pool of its own. Threads that still spin after a prefill would take
         # the cores from the decode step that follows, and double its time.
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        if is_standard:
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
         return options
 
     def close(self) -> None:
         """Nothing to free: memory goes with the last buffer and session."""
 
-    def _from_cache(self, graph: Path) -> OrtSession | None:
+    def _from_cache(self, graph: Path, make_options: Callable[[], Any]) -> OrtSession | None:
         """The session of the packed graph; None where there is none to be had."""
         if not self.options["share_weights"]:
             return None
-        packed = prepacked.packed_graph(graph, self.options["optimization"], self.session_options)
+        packed = prepacked.packed_graph(graph, self.options["optimization"], make_options)
         if packed is None:
             return None
         try:

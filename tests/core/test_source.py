@@ -190,6 +190,23 @@ def test_a_precision_nobody_makes(gguf: Path, exporter: FakeExporter) -> None:
         resolve(gguf, exporter.plugins, precision="int4")
 
 
+def test_precisions_that_no_exporter_makes_together(gguf: Path, exporter: FakeExporter) -> None:
+    with pytest.raises(ExportError, match="No exporter makes int4/int8; known are fp32, int8"):
+        resolve(gguf, exporter.plugins, options={"prefill_precision": "int4"})
+
+
+def test_further_options_reach_the_exporter_and_make_another_bundle(
+    gguf: Path, exporter: FakeExporter
+) -> None:
+    plain = resolve(gguf, exporter.plugins)
+    options = {"prefill_precision": "fp32", "kv_dtype": "int8"}
+    made = resolve(gguf, exporter.plugins, options=options)
+    assert made == resolve(gguf, exporter.plugins, options=options)
+    assert made != plain
+    assert [asked.prefill_precision for asked in exporter.asked] == [None, "fp32"]
+    assert exporter.asked[1].kv_dtype == "int8"
+
+
 def test_a_failed_export_leaves_nothing_and_may_be_tried_again(gguf: Path, cache: Path) -> None:
     exporter = FakeExporter()
 

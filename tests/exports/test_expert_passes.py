@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -13,8 +14,8 @@ import torch
 from twostroke_export.expert_gate import Gate
 from twostroke_export.passes.expert_node import find_experts, find_routers
 from twostroke_export.passes.experts import lower_experts
-from twostroke_export.precision import Lowering
-from twostroke_export.quantise import Blocks, quantise
+from twostroke_export.precision import Importance, Lowering
+from twostroke_export.quantise import Blocks, dequantise, quantise
 from twostroke_export.weights import WEIGHTS_NAME, WeightFile
 
 HIDDEN, INNER, NUM_EXPERTS, NUM_CHOSEN, NUM_TOKENS = 64, 96, 5, 2, 7
@@ -105,27 +106,17 @@ class Layer:
         first, second = (both[0::2], both[1::2]) if is_interleaved else (both[:half], both[half:])
         return (first, second) if self.gate.is_gate_first else (second, first)
 
-    def rounded(self, blocks: Blocks) -> Layer:
+    def rounded(self, blocks: Blocks, importance: Importance | None = None) -> Layer:
         """The same experts with matrices that went through the quantisation."""
+        weigh = importance or {}
         other = Layer(self.gate, self.is_transposed, self.has_bias, self.num_inner)
         other.matrices = {
-            name: np.stack([dequantised(expert, blocks) for expert in matrix])
+            name: np.stack(
+                [dequantise(quantise(m, blocks, weigh.get(name)), m.shape[1]) for m in matrix]
+            )
             for name, matrix in self.matrices.items()
         }
         return other
-
-
-def dequantised(matrix: np.ndarray, blocks: Blocks) -> np.ndarray:
-    made = quantise(matrix, blocks)
-    shape = made.scales.shape
-    values, zeros = made.values.reshape(len(matrix), -1), made.zero_points
-    if blocks.bits == 4:
-        values = np.stack((values & 15, values >> 4), -1)
-        zeros = zeros if zeros is None else np.stack((zeros & 15, zeros >> 4), -1)
-    middle = np.float32(1 << (blocks.bits - 1))
-    if zeros is not None:
-        middle = zeros.reshape(len(matrix), -1)[:, : shape[1], None].astype(np.float32)
-    return ((values.reshape(*shape, -1) - middle) * made.scales[..., None]).reshape(matrix.shape)
 
 
 @pytest.fixture(params=CASES)
@@ -171,6 +162,16 @@ def test_floats_give_the_same_numbers(layer, feeds, tmp_path):
     np.testing.assert_allclose(run(model, tmp_path, feeds), layer.compute(feeds), atol=2e-5)
 
 
+@pytest.mark.parametrize(("case", "is_shared"), [("mixtral", True), ("gpt_oss", False)])
+def test_a_matrix_that_lies_as_it_is_read_is_not_copied(case, is_shared):
+    (experts,) = find_experts(Layer(*CASES[case]).model().graph)
+    stored = experts.operand("down").const_value.numpy()
+    assert np.shares_memory(experts.stack("down"), stored) == is_shared
+    assert not np.shares_memory(
+        experts.stack("gate_up"), experts.operand("gate_up").const_value.numpy()
+    )
+
+
 @pytest.mark.parametrize("blocks", [b for b in LAYOUTS if b.bits == 4], ids=str)
 def test_four_bits_compute_what_they_stand_for(layer, feeds, tmp_path, blocks):
     # At level 0 activations stay floats, which only the kernels of 4 bits can do.
@@ -178,6 +179,20 @@ def test_four_bits_compute_what_they_stand_for(layer, feeds, tmp_path, blocks):
     assert ops == Counter(Shape=1, Concat=1, ConstantOfShape=1, ScatterElements=1, QMoE=1)
     mine, theirs = run(model, tmp_path, feeds), layer.rounded(blocks).compute(feeds)
     np.testing.assert_allclose(mine, theirs, atol=2e-5)
+
+
+def test_the_channels_that_matter_are_kept(layer, feeds, tmp_path):
+    random = np.random.default_rng(5)
+    importance = {
+        name: random.uniform(0.01, 4.0, size).astype(np.float32) ** 4
+        for name, size in (("gate_up", HIDDEN), ("down", INNER))
+    }
+    blocks = Blocks(4, is_symmetric=False)
+    how = dataclasses.replace(lowering(blocks, accuracy_level=0), importance=importance)
+    model, _ = lowered(layer, how, tmp_path)
+    mine, theirs = run(model, tmp_path, feeds), layer.rounded(blocks, importance).compute(feeds)
+    np.testing.assert_allclose(mine, theirs, atol=2e-5)
+    assert np.abs(mine - layer.rounded(blocks).compute(feeds)).max() > 1e-3
 
 
 @pytest.mark.parametrize("blocks", LAYOUTS, ids=str)
@@ -195,10 +210,11 @@ def test_a_block_cuts_both_matrices(tmp_path, asked, taken):
     assert node.attributes["block_size"].as_int() == taken
 
 
-def test_rows_that_no_block_cuts_stay_floats(feeds, tmp_path):
+def test_rows_that_no_block_cuts_stay_floats_and_say_so(feeds, tmp_path, caplog):
     layer = Layer(*CASES["mixtral"], num_inner=40)
     model, ops = lowered(layer, lowering(Blocks(8)), tmp_path)
     assert (ops["MoE"], ops["QMoE"]) == (1, 0)
+    assert "rows of 64 and of 40" in caplog.text
     np.testing.assert_allclose(run(model, tmp_path, feeds), layer.compute(feeds), atol=2e-5)
 
 

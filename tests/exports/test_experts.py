@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -13,9 +15,16 @@ from transformers import AutoModelForCausalLM
 from twostroke.bundle import open_bundle
 from twostroke.errors import ExportError
 from twostroke.types import Stroke
+from twostroke_export.calibration import calibration_ids
 from twostroke_export.experts import choosing_experts, settle
+from twostroke_export.importance import measure_importance
+from twostroke_export.load import load
 from twostroke_export.pipeline import export_all, export_recipes
+from twostroke_export.precision import Lowering
+from twostroke_export.quantise import dequantise, quantise
 from twostroke_export.recipe import Recipe
+from twostroke_export.runner import TwoGraphs
+from twostroke_export.source import resolve
 from twostroke_export.weights import WEIGHTS_NAME
 
 SIZES = {"num_experts_per_tok": 2, "num_local_experts": 4}
@@ -58,7 +67,7 @@ def test_experts_settle_on_one_operator(model):
 
 
 @pytest.mark.parametrize("change", ["half", "gelu", "norm"])
-def test_what_the_operator_cannot_do_is_gathered(model, change):
+def test_what_the_operator_cannot_do_is_gathered_and_said(model, change, caplog):
     experts = first_experts(model)
     if change == "half":
         experts.half()
@@ -67,6 +76,9 @@ def test_what_the_operator_cannot_do_is_gathered(model, change):
     else:
         experts.has_post_expert_norm = True
     assert settle(experts) is None
+    caplog.clear()
+    with choosing_experts(model, Stroke.PREFILL, is_fused=True):
+        assert "a prompt runs all of them" in caplog.text
 
 
 def test_a_dense_model_is_left_alone(tiny_llama):
@@ -126,6 +138,39 @@ def test_experts_without_an_operator_are_quantised_too(make_model, tmp_path):
     divergences = {v.dialect: v.mean_kl for v in bundle.manifest.verifications}
     assert set(divergences) == {"fused", "standard"}
     assert max(divergences.values()) < 0.01
+
+
+def test_four_bits_answer_as_the_source_with_the_same_bits(make_model, tmp_path, monkeypatch):
+    """At accuracy level 0 activations stay floats: only the experts' weights are others."""
+    usual = Recipe.lowering
+
+    def only_experts(recipe: Recipe, stroke: Stroke) -> Lowering:
+        return dataclasses.replace(
+            usual(recipe, stroke),
+            layers=lambda name: 4 if "experts" in name else None,
+            head=None,
+        )
+
+    monkeypatch.setattr(Recipe, "lowering", only_experts)
+    folder = make_model("gpt_oss", num_hidden_layers=1, **SHAPES["gpt_oss"])
+    recipe = Recipe(prefill="int4", decode="int4", accuracy_level=0)
+    export_recipes(str(folder), {tmp_path / "int4": recipe})
+    manifest = open_bundle(tmp_path / "int4").manifest
+    graphs = TwoGraphs(tmp_path / "int4", manifest.kv_layers, manifest.kv_dtype)
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+    experts, blocks = first_experts(model), recipe.lowering(Stroke.DECODE).blocks(4)
+    loaded = load(resolve(str(folder)))
+    importance = measure_importance(loaded.model, calibration_ids(loaded, 256))
+    for name in ("gate_up_proj", "down_proj"):
+        weigh = importance[f"model.layers.0.mlp.experts.{name}"]
+        for matrix in getattr(experts, name).data.mT:  # [out, in] of each expert, a view
+            rounded = dequantise(quantise(matrix.numpy(), blocks, weigh), matrix.shape[1])
+            matrix.copy_(torch.from_numpy(rounded))
+    with torch.no_grad():
+        theirs = model(IDS).logits[0].numpy()
+    ids = IDS[0].tolist()
+    np.testing.assert_allclose(graphs.prefill([ids[:3]])[0], theirs[2], atol=1e-4)
+    np.testing.assert_allclose(graphs.decode([ids[3]])[0], theirs[3], atol=1e-4)
 
 
 def test_the_bundle_shrinks_with_the_experts(bundles):

@@ -73,3 +73,11 @@ def test_the_text_is_long_enough_and_plain():
     text = evaluation_text()
     assert len(text.split()) > 512  # so every tokenizer makes at least as many tokens
     assert text.isascii()
+
+
+def test_decode_is_judged_too():
+    figures = measured()
+    for decode_kl in (0.5, float("nan")):
+        broken = Measured(figures.verification, figures.self_check, decode_kl)
+        with pytest.raises(ExportError, match="The int8 export of mine does not agree"):
+            judge("mine", ["int8"], broken, reference())

@@ -12,7 +12,7 @@ import pytest
 from twostroke.backends import API_VERSION
 from twostroke.backends.discovery import load_plugins
 from twostroke.backends.hookspecs import ExportOptions
-from twostroke.errors import InstallError
+from twostroke.errors import ExportError, InstallError
 from twostroke_export import plugin
 from twostroke_export.precision import PRECISIONS
 
@@ -46,6 +46,16 @@ def test_reports_begin_before_the_heavy_imports(tiny_llama, tmp_path, monkeypatc
     with pytest.raises(ImportError):
         plugin.export(ExportOptions(str(tiny_llama), tmp_path / "out"), reports.append)
     assert [report.fraction for report in reports] == [0.0, 0.0]
+
+
+def test_options_that_do_not_go_together_are_refused_before_anything_else(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "twostroke_export.pipeline", None)
+    options = ExportOptions("nothing", tmp_path / "out", "fp32", activations="bf16")
+    with pytest.raises(ExportError, match="share one KV cache"):
+        plugin.export(options, lambda _: None)
+    program = "import sys, twostroke_export.recipe; print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stdout.strip() == "False", ran.stderr
 
 
 def test_its_packages_are_those_of_the_extra():

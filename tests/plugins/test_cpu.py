@@ -167,3 +167,26 @@ def test_two_instances_do_not_disturb_each_other(bundle):
     second.backend.close()
     b = first.run(Stroke.PREFILL, 0, [[1, 2, 3]], [0])
     assert np.array_equal(a, b)
+
+
+def test_quantised_weights_of_plain_operators_are_floats_before_the_first_step(device, tmp_path):
+    """What would be dequantised at each step shows as a node of the placement."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    values = np.arange(64 * 64).reshape(64, 64).astype(np.uint8)
+    weights = [numpy_helper.from_array(values, "w"), numpy_helper.from_array(np.float32(0.1), "s")]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["matrix"]),
+        helper.make_node("MatMul", ["x", "matrix"], ["y"]),
+    ]
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", sides[:1], sides[1:], weights)
+    opset = helper.make_opsetid("", 21)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    num_nodes = []
+    for name in ("decode.standard.onnx", "decode.onnx"):
+        onnx.save(model, tmp_path / name)
+        session = CpuBackend(device, {}).open_session(tmp_path / name, Stroke.DECODE)
+        num_nodes.append(sum(session.placement.nodes.values()))
+    assert num_nodes == [1, 2]

@@ -232,6 +232,11 @@ class BackendSpec:
     )
 
 
+def storage_dtype(dtype: str) -> np.dtype[Any]:
+    """In which numpy dtype the host sees a buffer: uint16 holds the bits of a bfloat16."""
+    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+
+
 def dtype_bytes(dtype: str) -> int:
     """Bytes an element of `dtype` takes."""
-    return int(np.dtype(dtype).itemsize)
+    return int(storage_dtype(dtype).itemsize)

@@ -59,13 +59,18 @@ class Quantisation(_Fact):
 
 
 class GraphFact(_Fact):
-    """One graph of the bundle: `file` computes `stroke` in `dialect`."""
+    """One graph of the bundle: `file` computes `stroke` in `dialect`.
+
+    It reads `weight_bytes` of weights, of which the other stroke reads `shared_weight_bytes` too.
+    """
 
     stroke: Stroke
     dialect: Dialect = "fused"
     file: str
     quantisation: Quantisation
-    kv_dtype: str = "float32"
+    kv_dtype: str = "float32"  # or float16, bfloat16, int8
+    weight_bytes: int | None = None
+    shared_weight_bytes: int | None = None
 
 
 def graph_file(stroke: Stroke, dialect: Dialect = "fused") -> str:
@@ -120,7 +125,8 @@ class Verification(_Fact):
     The largest absolute differences of logits over the prompt's last token and the decode steps,
     over how many steps the argmax was equal (of `num_steps`), and, on the export's built-in text,
     the mean KL divergence (nats) and the share of positions with the same most likely token. Both
-    graphs are of `dialect`.
+    graphs are of `dialect`. `measured_in` names the floats that they were run in where those are
+    not their own (bfloat16, for which processors have no kernels).
     """
 
     dialect: Dialect = "fused"
@@ -131,6 +137,7 @@ class Verification(_Fact):
     mean_kl: float | None = None
     top1_agreement: float | None = None
     num_text_tokens: int | None = None
+    measured_in: str | None = None
 
 
 class Evaluation(_Fact):

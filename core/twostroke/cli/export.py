@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twostroke.cli import options
+from twostroke.cli import options, precision_flags
 from twostroke.cli.progress import ProgressDisplay, size
 from twostroke.errors import ExportError, InstallError
+from twostroke.types import Stroke
 
 if TYPE_CHECKING:
     from twostroke.backends.hookspecs import ExporterSpec
@@ -23,7 +24,6 @@ Hugging Face folder, a hub id (org/name) or a .gguf file. Needs the packages of 
 serving the bundle does not."""
 
 _DIALECTS = {"both": ("fused", "standard")}
-PRECISIONS = ("fp32", "fp16", "int8", "mixed", "int4")
 
 
 def add_command(subparsers: options.Subparsers) -> None:
@@ -45,16 +45,7 @@ def add_command(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "out", metavar="OUT", type=Path, help="the bundle's folder, which must not exist"
     )
-    parser.add_argument(
-        "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
-    )
-    for stroke in ("prefill", "decode"):
-        parser.add_argument(
-            f"--{stroke}-precision",
-            choices=PRECISIONS,
-            metavar="P",
-            help=f"of the {stroke} graph alone, where it is to differ",
-        )
+    precision_flags.add_flags(parser)
     parser.add_argument(
         "--dialect",
         choices=("fused", "standard", "both"),
@@ -90,21 +81,19 @@ def run(arguments: argparse.Namespace) -> int:
     from twostroke.bundle import open_bundle
 
     exporter = choose_exporter(load_plugins().exporters, arguments.exporter)
-    if arguments.precision not in exporter.precisions:
-        known = ", ".join(exporter.precisions)
-        raise ExportError(
-            f"the exporter {exporter.name!r} makes {known}, not {arguments.precision}"
-        )
+    own = (arguments.precision, arguments.prefill_precision, arguments.decode_precision)
+    for precision in own:
+        if precision is not None and precision not in exporter.precisions:
+            known = ", ".join(exporter.precisions)
+            raise ExportError(f"the exporter {exporter.name!r} makes {known}, not {precision}")
     wish = ExportOptions(
         source=arguments.source,
         out=arguments.out,
-        precision=arguments.precision,
         context_tokens=arguments.context,
         name=arguments.name,
-        prefill_precision=arguments.prefill_precision,
-        decode_precision=arguments.decode_precision,
         dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
         adapter=arguments.adapter,
+        **precision_flags.export_options(arguments),
     )
     with ProgressDisplay(sys.stderr) as progress:
         folder = exporter.export(wish, progress)
@@ -146,6 +135,7 @@ def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
         f"{size(total)}"
     )
     largest = sorted(manifest.files.items(), key=lambda item: -item[1].num_bytes)[:4]
+    yield from _strokes(manifest)
     yield "  files: " + ", ".join(f"{name} {size(fact.num_bytes)}" for name, fact in largest)
     verification = manifest.verification
     if verification is not None:
@@ -165,6 +155,22 @@ def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
     if note is not None:
         yield f"  note: {note}"
     yield f'  try: twostroke generate --model {folder} "Once upon a time"'
+
+
+def _strokes(manifest: Manifest) -> Iterator[str]:
+    """What each stroke's weights take, where the two differ."""
+    graphs = [manifest.graph(stroke) for stroke in Stroke]
+    told = [
+        (f"{graph.stroke} {graph.quantisation.precision}", graph.weight_bytes)
+        for graph in graphs
+        if graph is not None and graph.weight_bytes is not None
+    ]
+    shared = graphs[0].shared_weight_bytes if graphs[0] is not None else None
+    if shared is None or len(told) < len(graphs) or "/" not in manifest.precision:
+        return
+    total = sum(num_bytes for _, num_bytes in told) - shared
+    each = ", ".join(f"{name} {size(num_bytes)}" for name, num_bytes in told)
+    yield f"  weights: {each}, {size(shared)} of them shared: {size(total)} in memory"
 
 
 def _count(number: int) -> str:

@@ -18,6 +18,7 @@ from twostroke.cli import (
     evaluate,
     export,
     generate,
+    plan,
     plugins,
     serve,
     verify,
@@ -25,7 +26,7 @@ from twostroke.cli import (
 from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
-COMMANDS = (serve, export, verify, evaluate, generate, chat, plugins, doctor, config)
+COMMANDS = (serve, export, verify, evaluate, plan, generate, chat, plugins, doctor, config)
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE

@@ -85,11 +85,17 @@ class ServerConfig(_Section):
     )
 
 
+Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed", "int4"]
+
+
 class StrokeConfig(_Section):
     """Where one stroke runs, if not where `backend` says."""
 
     backend: str | None = Field(None, description="a backend's name; null: the model's `backend`")
     device: int | None = Field(None, ge=0, description="index of the device; null: the model's")
+    precision: Precision | None = Field(
+        None, description="of this stroke's graph; null: the model's `precision`"
+    )
     dialect: Literal["fused", "standard"] | None = Field(
         None,
         description="fused: ONNX Runtime's own operators; standard: plain ONNX, which compilers "
@@ -104,7 +110,9 @@ class KVConfig(_Section):
     budget: Bytes | Literal["auto"] = Field(
         "auto", description="bytes for the KV cache of all rows; auto: half of the free memory"
     )
-    dtype: Literal["auto", "float32", "float16"] = Field("auto", description="auto: the bundle's")
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = Field(
+        "auto", description="auto: the bundle's; an export makes int8 where it is asked for"
+    )
 
 
 class SamplingConfig(_Section):
@@ -131,9 +139,7 @@ class ModelConfig(_Section):
         "file, or package:NAME/PATH inside an installed Python package; exported on first use "
         "where it is no graph yet",
     )
-    precision: Literal["fp32", "fp16", "int8", "mixed", "int4"] = Field(
-        "int8", description="what an export makes; a bundle keeps its own"
-    )
+    precision: Precision = Field("int8", description="what an export makes; a bundle keeps its own")
     context_tokens: int | None = Field(None, ge=1, description="null: the model's own limit")
     backend: str = Field("auto", description="cpu, cuda, directml, a plugin's name, or auto")
     device: int = Field(0, ge=0, description="index of the device within the backend")
@@ -145,6 +151,12 @@ class ModelConfig(_Section):
     )
     kv: KVConfig = KVConfig()
     sampling: SamplingConfig = SamplingConfig()
+
+    @property
+    def both_precisions(self) -> str:
+        """E.g. `int8`, or `int8/int4` where prefill and decode differ."""
+        own = (self.prefill.precision or self.precision, self.decode.precision or self.precision)
+        return "/".join(dict.fromkeys(own))
 
 
 class SchedulerConfig(_Section):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from twostroke.backends.protocol import Array, Backend, Buffer
+from twostroke.backends.protocol import Array, Backend, Buffer, storage_dtype
 from twostroke.bundle.contract import past_names, present_names
 from twostroke.bundle.manifest import KVLayer
 
@@ -88,7 +88,7 @@ def fill_tokens(tokens: Array, target: Buffer) -> None:
         # Host memory: a row of a long context is mostly empty, so only its tokens are copied.
         contents[:, :, :num_tokens] = tokens
     else:
-        whole = np.zeros(target.shape, np.dtype(target.dtype))
+        whole = np.zeros(target.shape, storage_dtype(target.dtype))
         whole[:, :, :num_tokens] = tokens
         target.write(whole)
 

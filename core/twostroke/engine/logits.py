@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from twostroke.backends.protocol import Buffer
+from twostroke.backends.protocol import Buffer, ReshapableBuffer
 from twostroke.bundle.contract import LOGITS
 from twostroke.engine.open_graph import LogitRows, OpenGraph
 
@@ -18,7 +19,8 @@ class LogitBuffers:
     """Host memory for the logits of a graph, [batch, positions, vocab].
 
     One of each batch size is kept for single positions. Of the others, which hold a whole chunk,
-    only the last one used is kept: a chunk of 256 positions takes 150 MB with a large vocabulary.
+    only one is kept and used for shorter chunks too: 256 positions of a large vocabulary take
+    150 MB.
     """
 
     def __init__(self, graph: OpenGraph, vocab_size: int) -> None:
@@ -39,9 +41,13 @@ class LogitBuffers:
             if count not in self._single:
                 self._single[count] = self._allocate(shape)
             return self._single[count]
-        if self._several is None or self._several.shape != shape:
-            self._several = None  # freed before the next is asked for
-            self._several = self._allocate(shape)
+        kept = self._several
+        if kept is not None and kept.shape == shape:
+            return kept
+        if isinstance(kept, ReshapableBuffer) and math.prod(shape) <= math.prod(kept.shape):
+            return kept.reshaped(shape)
+        self._several = kept = None  # freed before the next is asked for
+        self._several = self._allocate(shape)
         return self._several
 
     def answer(self, buffer: Buffer, wanted: Sequence[int]) -> Logits:

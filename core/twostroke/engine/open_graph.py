@@ -87,18 +87,34 @@ def open_graph(bundle: Bundle, backend: Backend, stroke: Stroke, dialect: str | 
 
     Raises:
         BundleError: the bundle has no such graph, or it cannot be loaded.
-        ContractError: a tensor that the engine does not know how to feed.
+        ContractError: a tensor that the engine does not know how to feed, or floats that the
+            device does not compute in.
         PlacementError: from the backend.
     """
     path = bundle.graph(stroke, dialect)
     fact = bundle.manifest.graph(stroke, dialect)
     assert fact is not None  # bundle.graph would have raised
+    _check_floats(path.name, backend, fact)
     session = backend.open_session(path, stroke)
     try:
         return _read(path.name, backend, session, fact, bundle.manifest)
     except BaseException:
         session.close()
         raise
+
+
+def _check_floats(name: str, backend: Backend, fact: GraphFact) -> None:
+    """Raises ContractError where a device that tells its dtypes has no bfloat16 for the graph.
+
+    The other floats run everywhere, if not fast.
+    """
+    known = backend.device.dtypes
+    if fact.quantisation.activations == "bfloat16" and known and "bfloat16" not in known:
+        raise ContractError(
+            f"{name} computes in bfloat16, for which the backend {backend.name!r} has no kernels "
+            f"on {backend.device.name}. Run it on a device that has (CUDA on an NVIDIA GPU from "
+            f"2020 on), or export the model in other floats, such as --precision fp32 or int8."
+        )
 
 
 def _read(

@@ -12,6 +12,7 @@ from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.model.dialects import exported_dialects
 from twostroke.model.opening import OpenEngine, open_engine
+from twostroke.model.precisions import check_precisions, export_options
 from twostroke.source import open_resolved, resolve_source
 from twostroke.text import ChatTemplate, Tokenizer
 
@@ -46,6 +47,7 @@ def load(
         dialects=exported_dialects(model, plugins),
         plugins=plugins,
         progress=progress,
+        options=export_options(model),
     )
     bundle = open_resolved(root)
     if bundle.origin is not None:
@@ -56,7 +58,7 @@ def load(
             bundle.origin,
             bundle.manifest.precision,
         )
-    _warn_of_precision(bundle, model)
+    check_precisions(bundle, model)
     tokenizer = Tokenizer.open(bundle)
     template = ChatTemplate.open(bundle, tokenizer)
     if template is None:
@@ -64,17 +66,3 @@ def load(
             "%s has no chat template: it completes prompts and refuses messages", model.name
         )
     return Loaded(bundle, tokenizer, template, open_engine(bundle, model, scheduler, plugins))
-
-
-def _warn_of_precision(bundle: Bundle, model: ModelConfig) -> None:
-    own = bundle.manifest.precision
-    if "precision" in model.model_fields_set and model.precision != own:
-        log.warning(
-            "%s: precision is set to %s, but the bundle %s is %s and stays so; leave precision "
-            "out, or name the source model to have %s exported",
-            model.name,
-            model.precision,
-            bundle.root,
-            own,
-            model.precision,
-        )

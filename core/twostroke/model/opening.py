@@ -14,7 +14,6 @@ from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.build import build_engine, chosen_graphs
 from twostroke.engine.engine import Engine
 from twostroke.engine.limits import EngineLimits
-from twostroke.errors import ConfigError
 from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
 from twostroke.types import Stroke
 
@@ -57,7 +56,6 @@ def open_engine(
         BundleError: also a dialect that the bundle lacks.
         OutOfMemoryError, InstallError: from loading.
     """
-    _check_kv_dtype(bundle, model)
     limits = EngineLimits(
         max_rows=scheduler.max_rows,
         max_queue=scheduler.max_queue,
@@ -100,15 +98,3 @@ def _wanted(model: ModelConfig, stroke: Stroke) -> _Wanted:
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device
     return _Wanted(name, device, {**shared, **own.options})
-
-
-def _check_kv_dtype(bundle: Bundle, model: ModelConfig) -> None:
-    found, asked = bundle.manifest.kv_dtype, model.kv.dtype
-    if asked not in ("auto", found):
-        precision = "fp16" if asked == "float16" else "fp32"
-        raise ConfigError(
-            [
-                f"kv.dtype is {asked}, but the graphs of {model.name!r} keep their cache in "
-                f"{found}; write auto, or export the model with --precision {precision}."
-            ]
-        )

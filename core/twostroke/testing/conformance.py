@@ -20,19 +20,19 @@ Tests are skipped with the probe's reason where there is no device. Needs pytest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from twostroke.backends.protocol import API_VERSION, Backend, BackendSpec, ReshapableBuffer
+from twostroke.backends.protocol import Backend, BackendSpec
 from twostroke.bundle import Bundle, open_bundle
 from twostroke.engine.build import Dialects, open_runner
 from twostroke.engine.runner import Runner
-from twostroke.errors import BackendError, EngineError
+from twostroke.errors import EngineError
+from twostroke.testing.device_conformance import DeviceConformance
 from twostroke.types import Stroke
 
 NUM_ROWS = 4
@@ -41,35 +41,19 @@ CONTEXT_TOKENS = 64
 Logits = npt.NDArray[np.float32]
 
 
-class BackendConformance:
+class BackendConformance(DeviceConformance):
     """What every backend must do. Override the fixtures `spec` and `bundle`.
 
     `tolerance` bounds the absolute difference of logits between two ways to the same answer
     (alone or in a batch, whole or in chunks), relative to the largest logit.
     """
 
-    options: Mapping[str, Any] = {}
     tolerance: float = 1e-3
-
-    @pytest.fixture
-    def spec(self) -> BackendSpec:
-        """The backend under test."""
-        pytest.fail("override the fixture `spec` to answer your BackendSpec")
 
     @pytest.fixture
     def bundle(self) -> Path:
         """A small bundle that the backend can run, with room for 64 tokens."""
         pytest.fail("override the fixture `bundle` to answer the folder of a small bundle")
-
-    @pytest.fixture
-    def backend(self, spec: BackendSpec) -> Iterator[Backend]:
-        """The backend, open on its first device; skips where there is none."""
-        found = spec.probe()
-        if not found.is_available:
-            pytest.skip(found.reason)
-        backend = spec.open(found.devices[0], self.options)
-        yield backend
-        backend.close()
 
     @pytest.fixture
     def opened(self, bundle: Path) -> Bundle:
@@ -101,73 +85,6 @@ class BackendConformance:
         runner = open_strokes()
         yield runner
         runner.close()
-
-    def test_the_probe_answers_devices_or_a_reason(self, spec: BackendSpec) -> None:
-        found = spec.probe()
-        assert found.devices or found.reason.strip(), "no device, and no reason why"
-        indices = [device.index for device in found.devices]
-        assert len(set(indices)) == len(indices), f"two devices have one index: {indices}"
-
-    def test_the_spec_speaks_this_api_version(self, spec: BackendSpec) -> None:
-        assert spec.api_version == API_VERSION
-        assert spec.name
-        assert spec.summary
-
-    def test_an_unknown_option_is_refused_by_name(self, spec: BackendSpec) -> None:
-        found = spec.probe()
-        if not found.is_available:
-            pytest.skip(found.reason)
-        with pytest.raises(BackendError) as caught:
-            spec.open(found.devices[0], {**self.options, "no_such_option": 1}).close()
-        message = str(caught.value)
-        assert "no_such_option" in message, f"the message does not name the option: {message}"
-        for allowed in self.options:
-            assert allowed in message, f"the message does not name the allowed {allowed}: {message}"
-
-    def test_views_in_other_shapes_share_memory(self, backend: Backend) -> None:
-        whole = backend.allocate((1, 2, 8, 4), "float32")
-        if not isinstance(whole, ReshapableBuffer):
-            pytest.skip("the backend's buffers cannot be seen in other shapes")
-        part = whole.reshaped((1, 2, 3, 4))
-        values = np.arange(1, 25, dtype=np.float32).reshape(1, 2, 3, 4)
-        part.write(values)
-        found = np.asarray(whole.read()).reshape(-1)
-        assert np.array_equal(found[:24], values.reshape(-1)), (
-            "a view in another shape wrote elsewhere"
-        )
-        assert not found[24:].any(), "a view in another shape wrote beyond its end"
-        assert np.array_equal(part.read(), values)
-
-    def test_the_backend_is_what_the_engine_asks_for(self, backend: Backend) -> None:
-        assert isinstance(backend, Backend)
-
-    @pytest.mark.parametrize("on_host", [False, True])
-    @pytest.mark.parametrize(
-        ("shape", "dtype"),
-        [((3, 2, 8, 4), "float32"), ((2, 5), "int64"), ((2,), "int32"), ((), "int32")],
-    )
-    def test_buffers_start_as_zeros_and_keep_what_is_written(
-        self, backend: Backend, shape: tuple[int, ...], dtype: str, on_host: bool
-    ) -> None:
-        buffer = backend.allocate(shape, dtype, on_host=on_host)
-        assert (tuple(buffer.shape), buffer.dtype) == (shape, dtype)
-        assert not np.any(buffer.read()), "a fresh buffer is not all zeros"
-        values = np.arange(1, 1 + int(np.prod(shape)), dtype=dtype).reshape(shape)
-        buffer.write(values)
-        assert np.array_equal(buffer.read(), values), "what was written does not come back"
-        assert np.asarray(buffer.read()).dtype == np.dtype(dtype)
-
-    def test_views_of_rows_share_memory(self, backend: Backend) -> None:
-        if not backend.has_row_views:
-            pytest.skip("the backend says that it has no views of rows")
-        whole = backend.allocate((4, 2, 8, 4), "float32")
-        part = whole.rows(1, 2)
-        assert tuple(part.shape) == (2, 2, 8, 4)
-        part.write(np.full((2, 2, 8, 4), 5.0, np.float32))
-        sums = np.asarray(whole.read()).sum(axis=(1, 2, 3)).tolist()
-        assert sums == [0.0, 320.0, 320.0, 0.0], "a view of rows 1 and 2 wrote elsewhere"
-        whole.write(np.full((4, 2, 8, 4), 7.0, np.float32))
-        assert (np.asarray(part.read()) == 7.0).all(), "a view does not see the whole's memory"
 
     def test_the_placement_is_told(self, runner: Runner) -> None:
         for stroke in Stroke:

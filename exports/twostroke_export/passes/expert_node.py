@@ -54,6 +54,16 @@ class ExpertsNode:
             rows = rows.T
         return self._in_turn(rows) if name.startswith("gate_up") else rows
 
+    def stack(self, name: str) -> npt.NDArray[Any]:
+        """The `rows` of every expert, [experts, ...]; the model's own array where it lies so."""
+        stored, first = self._stored(name), self.rows(name, 0)
+        if not self.integer("is_transposed") and np.may_share_memory(first, stored):
+            return stored
+        stack = np.empty((len(stored), *first.shape), first.dtype)
+        for number in range(len(stored)):  # an expert at a time: no second copy of a layer
+            stack[number] = self.rows(name, number)
+        return stack
+
     def _in_turn(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """[2 * inner, ...] -> the same with the rows gate, up, gate, up …"""
         half = rows.shape[0] // 2

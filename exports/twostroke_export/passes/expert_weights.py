@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,11 @@ import onnx_ir as ir
 
 from twostroke_export.passes.expert_node import MATRICES, ExpertsNode
 from twostroke_export.passes.linears import constant, parameter_key, parameter_name
-from twostroke_export.precision import Lowering
+from twostroke_export.precision import Importance, Lowering
 from twostroke_export.quantise import BLOCK_SIZES, Blocks, QuantisedMatrix, quantise
 from twostroke_export.weights import WeightFile
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +28,12 @@ class ExpertWeights:
 
     graph: ir.Graph
     weights: WeightFile
+    importance: Importance
 
     def floats(self, experts: ExpertsNode, name: str) -> ir.Value:
         """A matrix of every expert, [experts, out, in], or a bias, [experts, out]; float32."""
-        numbers = range(experts.integer("num_experts"))
-        tensor = self.weights.once(
-            parameter_key(experts.operand(name), "experts"),
-            lambda: np.stack([experts.rows(name, number) for number in numbers]),
-        )
+        key = parameter_key(experts.operand(name), "experts")
+        tensor = self.weights.once(key, lambda: experts.stack(name))
         return constant(self.graph, tensor)
 
     def bias(self, experts: ExpertsNode, name: str) -> ir.Value | None:
@@ -52,8 +53,9 @@ class ExpertWeights:
         def rows(number: int) -> npt.NDArray[Any]:
             return experts.rows(name, number)
 
+        importance = self.importance.get(parameter_name(parameter))
         values, scales, *zeros = store_blocks(
-            self.graph, parameter, rows, num_experts, blocks, self.weights
+            self.graph, parameter, rows, num_experts, blocks, self.weights, importance
         )
         return values, scales, zeros[0] if zeros else None
 
@@ -65,17 +67,20 @@ def store_blocks(
     num_experts: int,
     blocks: Blocks,
     weights: WeightFile,
+    importance: npt.NDArray[np.float32] | None = None,
 ) -> list[ir.Value]:
     """Quantises what `rows` makes of each expert: values, scales and zero points, if any.
 
-    One expert is taken at a time, which bounds the copies in floats.
+    `importance` is of the columns; see `quantise`. One expert is taken at a time, which bounds the
+    copies in floats.
     """
     made: list[QuantisedMatrix] = []
 
     def part(field: str) -> npt.NDArray[Any]:
         if not made:
             numbers = range(num_experts)
-            made.extend(quantise(rows(i).astype(np.float32, copy=False), blocks) for i in numbers)
+            floats = (rows(number).astype(np.float32, copy=False) for number in numbers)
+            made.extend(quantise(matrix, blocks, importance) for matrix in floats)
         parts = [getattr(matrix, field) for matrix in made]
         return np.stack([array.reshape(len(array), -1) for array in parts])
 
@@ -103,4 +108,8 @@ def fitting_blocks(experts: ExpertsNode, lowering: Lowering) -> Blocks | None:
         is_whole = all(length % size == 0 and length > size for length in experts.row_lengths)
         if size <= blocks.size and is_whole:
             return dataclasses.replace(blocks, size=size)
+    log.warning(
+        "experts stay floats: no block of %d to %d columns cuts their rows of %d and of %d evenly",
+        *(BLOCK_SIZES[0], blocks.size, *experts.row_lengths),
+    )
     return None

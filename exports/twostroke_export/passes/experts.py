@@ -33,7 +33,7 @@ def lower_experts(graph: ir.Graph, lowering: Lowering, weights: WeightFile) -> i
     Returns how many layers had experts.
     """
     found = find_experts(graph)
-    stored, nodes = ExpertWeights(graph, weights), _Nodes(graph)
+    stored, nodes = ExpertWeights(graph, weights, lowering.importance), _Nodes(graph)
     for experts in found:
         blocks = fitting_blocks(experts, lowering)
         if blocks is None:

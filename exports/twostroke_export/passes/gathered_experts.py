@@ -8,6 +8,7 @@ of those experts that it is asked for, so that a step touches the bytes of activ
 from __future__ import annotations
 
 import dataclasses
+import logging
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from twostroke_export.quantise import BLOCK_SIZES, Blocks
 from twostroke_export.weights import WeightFile
 
 _DOMAIN = "com.microsoft"
+log = logging.getLogger(__name__)
 _EVERY = "every_expert_of_"  # begins the names of ids that leave out none
 
 
@@ -73,7 +75,13 @@ def _blocks(parameter: ir.Value, lowering: Lowering) -> Blocks | None:
         return None
     blocks, num_columns = lowering.blocks(bits), _stored(parameter).shape[-1]
     fitting = [n for n in BLOCK_SIZES if n <= blocks.size and num_columns % n == 0]
-    return dataclasses.replace(blocks, size=max(fitting)) if fitting else None
+    if fitting:
+        return dataclasses.replace(blocks, size=max(fitting))
+    log.warning(
+        "%s stays floats: no block of %d to %d columns cuts its rows of %d evenly",
+        *(parameter_name(parameter), BLOCK_SIZES[0], blocks.size, num_columns),
+    )
+    return None
 
 
 def _rewrite(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from twostroke.bundle.manifest import Dialect
+
 MAX_TOKENS = 256
 WINDOW_TOKENS = 16  # shorter than every prompt, so that it matters
 _GPT2: dict[str, Any] = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_TOKENS}
@@ -43,7 +45,19 @@ _LATENT: dict[str, Any] = {
     "qk_rope_head_dim": 16,
     "v_head_dim": 16,
 }
+_GLM_EXPERTS: dict[str, Any] = {  # a dense layer first, then scaled sigmoid weights by group
+    "head_dim": 16,
+    "moe_intermediate_size": 64,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}
 _MOE_NOTE = "both strokes read the chosen experts only"
+_OWN_NOTE = "attention code of its own: standard dialect only, one row at a time"
+_GATHERED_NOTE = "every expert is computed in prefill; decode reads the chosen ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,8 @@ class Architecture:
 
     name: unique; model_type: transformers' name; changes: config values that differ from the tiny
     default; note: a limit the table tells; refusal: part of the sentence that refuses the
-    architecture, None where the export must match; context_tokens: what is asked for at export.
+    architecture, None where the export must match; context_tokens: what is asked for at export;
+    dialect: the one that is exported.
     """
 
     name: str
@@ -61,6 +76,7 @@ class Architecture:
     note: str = ""
     refusal: str | None = None
     context_tokens: int | None = None
+    dialect: Dialect = "fused"
 
 
 def _plain(name: str, note: str = "", **changes: Any) -> Architecture:
@@ -127,22 +143,24 @@ ARCHITECTURES = (
     _plain("gpt2", **_GPT2),
     _plain("opt", ffn_dim=128, word_embed_proj_dim=64),
     _plain("mixtral", _MOE_NOTE, **_EXPERTS),
+    Architecture(
+        "mixtral, another gate", "mixtral", {"hidden_act": "gelu", **_EXPERTS}, _GATHERED_NOTE
+    ),
     _plain(
         "qwen2_moe",
         _MOE_NOTE,
-        num_experts=4,
-        num_experts_per_tok=2,
         moe_intermediate_size=32,
-        shared_expert_intermediate_size=64,
+        shared_expert_intermediate_size=96,
+        **_EXPERTS,
     ),
     _plain("qwen3_moe", _MOE_NOTE, head_dim=16, moe_intermediate_size=32, **_EXPERTS),
     _plain("olmoe", _MOE_NOTE, num_experts=4, num_experts_per_tok=2),
     _plain("granitemoe", _MOE_NOTE, **_EXPERTS),
+    _plain("glm4_moe", _MOE_NOTE, **_GLM_EXPERTS),
     _plain("gpt_oss", _MOE_NOTE, head_dim=16, sliding_window=WINDOW_TOKENS, **_EXPERTS),
     _plain("phimoe", _MOE_NOTE, **_EXPERTS),
-    _plain("glm4_moe", _MOE_NOTE, head_dim=16, **_ROUTED),
     _plain("deepseek_v3", "latent attention, its cache as wide as its keys", **_LATENT, **_ROUTED),
     Architecture("llama4_text", "llama4_text", {}, refusal="does not dispatch its experts"),
-    Architecture("falcon", "falcon", {}, refusal="does not dispatch its attention"),
-    Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, refusal="does not dispatch its"),
+    Architecture("falcon", "falcon", {}, _OWN_NOTE, dialect="standard"),
+    Architecture("bloom", "bloom", {"n_head": 4, "n_layer": 2}, _OWN_NOTE, dialect="standard"),
 )

@@ -12,8 +12,10 @@ import numpy.typing as npt
 import torch
 
 from twostroke.bundle import open_bundle
+from twostroke.bundle.manifest import Manifest
 from twostroke.errors import TwostrokeError
-from twostroke_export.pipeline import export_all
+from twostroke_export.pipeline import export_recipes
+from twostroke_export.recipe import Recipe
 from twostroke_export.reference import evaluation_text
 from twostroke_export.runner import TwoGraphs
 from twostroke_export.testing.architectures import Architecture
@@ -113,8 +115,9 @@ def check_parity(architecture: Architecture, work: Path) -> Outcome:
 
 
 def _export(architecture: Architecture, source: Path, out: Path) -> Path:
-    context = architecture.context_tokens
-    return export_all(str(source), {"fp32": out}, context_tokens=context)["fp32"]
+    recipe = Recipe("fp32", "fp32", (architecture.dialect,))
+    export_recipes(str(source), {out: recipe}, context_tokens=architecture.context_tokens)
+    return out
 
 
 def _compare(outcome: Outcome, check: str, sequences: list[Sequence], source: EagerSource) -> None:
@@ -160,26 +163,33 @@ def _chunks(bundle: Path) -> list[Sequence]:
 
 def _ragged_rows(bundle: Path) -> list[Sequence]:
     rows = [Sequence(prompt(length, 50 * i)) for i, length in enumerate(RAGGED_LENGTHS)]
-    graphs = _graphs(bundle, len(rows))
-    logits = graphs.prefill([row.ids for row in rows])
-    for step in range(NUM_RAGGED_STEPS + 1):
-        if step:
-            logits = graphs.decode([row.ids[-1] for row in rows])
-        for row, mine in zip(rows, logits, strict=True):
-            row.answer(mine)
-            row.ids.append(int(mine.argmax()))
+    is_together = _manifest(bundle).dialects[0] == "fused"  # others take rows of one length
+    for group in [rows] if is_together else [[row] for row in rows]:
+        graphs = _graphs(bundle, len(group))
+        logits = graphs.prefill([row.ids for row in group])
+        for step in range(NUM_RAGGED_STEPS + 1):
+            if step:
+                logits = graphs.decode([row.ids[-1] for row in group])
+            for row, mine in zip(group, logits, strict=True):
+                row.answer(mine)
+                row.ids.append(int(mine.argmax()))
     return rows
 
 
 def _graphs(bundle: Path, num_rows: int = 1) -> TwoGraphs:
-    manifest = open_bundle(bundle, check_hashes=False).manifest
+    manifest = _manifest(bundle)
     return TwoGraphs(
         bundle,
         manifest.kv_layers,
         manifest.kv_dtype,
         num_rows=num_rows,
         capacity_tokens=_CAPACITY_TOKENS,
+        dialects=manifest.dialects[0],
     )
+
+
+def _manifest(bundle: Path) -> Manifest:
+    return open_bundle(bundle, check_hashes=False).manifest
 
 
 CHECKS: dict[str, Callable[[Path], list[Sequence]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 
 import pytest
 
+from twostroke.backends.discovery import Plugins
 from twostroke.backends.hookspecs import ExporterSpec
 from twostroke.bundle.manifest import (
     Architecture,
@@ -20,6 +22,7 @@ from twostroke.bundle.manifest import (
     both_strokes,
 )
 from twostroke.cli.export import choose_exporter, summary
+from twostroke.cli.main import main
 from twostroke.errors import ExportError, InstallError
 
 EXPORTER = """
@@ -70,7 +73,7 @@ def test_stages_go_to_stderr_and_the_summary_to_stdout(twostroke, stranger, tmp_
     assert first.startswith("out: mine, echo with 0 parameters, fp32, context 32 tokens, ")
     assert "tokenizer.json" in files
     assert last == '  try: twostroke generate --model out "Once upon a time"'
-    assert [line.split(None, 2)[2] for line in done.stderr.splitlines()] == [
+    assert [line.split()[-1] for line in done.stderr.splitlines()] == [
         "loading",
         "tracing",
         "writing",
@@ -87,6 +90,10 @@ def test_stages_go_to_stderr_and_the_summary_to_stdout(twostroke, stranger, tmp_
         (("x", "out"), "several exporters are installed; choose with --exporter: fake, "),
         (("x", "out", "--exporter", "none"), "there is no exporter 'none'; installed are: fake, "),
         (("x", "out", "--precision", "int3"), "invalid choice: 'int3'"),
+        (("x", "out", "--exporter", "fake", "--decode-precision", "int4"), "fp32, int8, not int4"),
+        (("x", "out", "--block-size", "48"), "invalid choice: 48 (choose from 16, 32, 64"),
+        (("x", "out", "--accuracy-level", "2"), "invalid choice: 2"),
+        (("x", "out", "--symmetric", "--asymmetric"), "not allowed with argument"),
         (("x", "out", "--context", "0"), "must be 1 or more, not 0"),
         (("x", "out", "--context", "much"), "invalid"),
     ],
@@ -121,6 +128,35 @@ def test_ctrl_c_leaves_nothing_behind(echo_environment, stranger, tmp_path):
     assert process.returncode == 130
     assert told.strip() == "twostroke: interrupted"
     assert os.listdir(tmp_path) == []
+
+
+def test_what_is_asked_reaches_the_exporter(tmp_path, monkeypatch):
+    asked = []
+    fake = ExporterSpec("fake", 1, "", ("fp32", "int8", "int4"), lambda o, p: asked.append(o))
+    monkeypatch.setattr(
+        "twostroke.backends.discovery.load_plugins", lambda: Plugins({}, {"fake": fake}, ())
+    )
+    out = str(tmp_path / "out")
+    for flags in (
+        [],
+        ["--prefill-precision", "int8", "--decode-precision", "int4", "--block-size", "64"],
+        ["--symmetric", "--accuracy-level", "0", "--activations", "fp16", "--kv-dtype", "int8"],
+        ["--asymmetric"],
+    ):
+        with contextlib.suppress(Exception):  # the fake makes nothing that could be shown
+            main(["export", "source", out, *flags])
+    plain, pair, all_else, zeros = asked
+    assert (plain.prefill_precision, plain.block_size, plain.is_symmetric) == (None, None, None)
+    assert (plain.accuracy_level, plain.activations, plain.kv_dtype) == (None, None, None)
+    assert (pair.precision, pair.prefill_precision, pair.decode_precision) == (
+        "int8",
+        "int8",
+        "int4",
+    )
+    assert pair.block_size == 64
+    assert (all_else.is_symmetric, all_else.accuracy_level) == (True, 0)
+    assert (all_else.activations, all_else.kv_dtype) == ("fp16", "int8")
+    assert zeros.is_symmetric is False
 
 
 def spec(name: str) -> ExporterSpec:
@@ -174,3 +210,41 @@ def test_the_summary_tells_sizes_and_parity(tmp_path):
         "(prefill), 0.96 (decode)",
         "  on 512 tokens of text: same token at 95.9% of the positions, KL divergence 0.0038",
     ]
+
+
+def test_the_summary_tells_what_two_precisions_take(tmp_path):
+    graphs = tuple(
+        graph.model_copy(
+            update={
+                "quantisation": Quantisation(precision=precision),
+                "weight_bytes": num_bytes,
+                "shared_weight_bytes": 30_000_000,
+            }
+        )
+        for graph, precision, num_bytes in zip(
+            both_strokes(Quantisation(precision="int8")),
+            ("int8", "int4"),
+            (150_000_000, 100_000_000),
+            strict=True,
+        )
+    )
+    lines = list(summary(tmp_path, echo_manifest(graphs)))
+    assert lines[1] == (
+        "  weights: prefill int8 150 MB, decode int4 100 MB, 30 MB of them shared: 220 MB in memory"
+    )
+    alike = tuple(
+        graph.model_copy(update={"weight_bytes": 1, "shared_weight_bytes": 1})
+        for graph in both_strokes(Quantisation(precision="int8"))
+    )
+    assert not [line for line in summary(tmp_path, echo_manifest(alike)) if "weights:" in line]
+
+
+def echo_manifest(graphs) -> Manifest:
+    shape = {"num_layers": 1, "hidden_size": 8, "num_heads": 2, "vocab_size": 9}
+    return Manifest(
+        name="mine",
+        architecture=Architecture(model_type="llama", num_parameters=1, **shape),
+        context_tokens=64,
+        kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
+        graphs=graphs,
+    )

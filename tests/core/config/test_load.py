@@ -77,8 +77,8 @@ colour: red
         "deploy.yaml:8: models[0].context_tokens: expected a whole number of at least 1 or null, "
         "got 0",
         "deploy.yaml:9: models[0].kv.budget: expected a size such as 512MiB or auto, got '3 XB'",
-        "deploy.yaml:9: models[0].kv.dtype: expected one of auto, float32 or float16, "
-        "got 'float23'; did you mean 'float32'?",
+        "deploy.yaml:9: models[0].kv.dtype: expected one of auto, float32, float16, bfloat16 or "
+        "int8, got 'float23'; did you mean 'float32'?",
         "deploy.yaml:10: models[0].prefill: expected a mapping of keys to values, got 'cpu'",
         "deploy.yaml:11: models[1].name: is missing; expected text that is not empty",
         "deploy.yaml:12: scheduler.max_rows: expected a whole number from 1 to 1024, got true",

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
-from twostroke.bundle import open_bundle
+from twostroke.bundle import Bundle, open_bundle
+from twostroke.bundle.manifest import Quantisation
 from twostroke.engine import EngineLimits, build_engine
 from twostroke.errors import BundleError, ConfigError, ContractError, OutOfMemoryError
 from twostroke.testing.echo import EchoBackend, parse_options, probe
@@ -54,6 +56,20 @@ def test_the_automatic_budget_is_enough_for_a_small_bundle(echo_bundle, backend)
     engine = build_engine(open_bundle(echo_bundle), backend, backend, EngineLimits())
     assert engine.stats().kv_tokens_total == 8 * 520
     engine.stop()
+
+
+def test_bfloat16_is_refused_by_a_device_that_has_none(echo_bundle, backend):
+    opened = open_bundle(echo_bundle)
+    graphs = tuple(
+        fact.model_copy(update={"quantisation": Quantisation(precision="bf16", activations=floats)})
+        for fact, floats in zip(opened.manifest.graphs, ("float32", "bfloat16"), strict=True)
+    )
+    bundle = Bundle(opened.root, opened.manifest.model_copy(update={"graphs": graphs}))
+    with pytest.raises(ContractError, match=r"decode\.onnx computes in bfloat16.*'echo'.*fp32"):
+        build_engine(bundle, backend, backend, EngineLimits())
+    assert backend.num_open_sessions == 0
+    device = dataclasses.replace(backend.device, dtypes=frozenset())  # one that does not tell
+    build_engine(bundle, *(2 * [EchoBackend(device, parse_options({}))]), EngineLimits()).stop()
 
 
 def test_a_context_over_the_bundles_is_refused_with_both_numbers(echo_bundle, backend):

@@ -117,6 +117,17 @@ def test_no_binding_keeps_the_logits_of_a_whole_chunk(make_engine, tmp_path):
     assert list(runner._prefill_runs._kept) == [(0, 1, 1)]
 
 
+@pytest.mark.parametrize("row_views", [True, False])
+def test_logits_of_chunks_share_the_memory_of_the_longest(make_engine, tmp_path, row_views):
+    bundle = make_echo_bundle(tmp_path / "echo", logits="all")
+    runner = make_engine(bundle, started=False, row_views=row_views).engine._runner
+    expected = runner.score(0, 0, (10, 11, 12, 13)).copy()
+    kept = runner._prefill_runs._logits._several
+    assert np.array_equal(runner.score(0, 0, (10, 11, 12)), expected[:3])
+    assert (runner._prefill_runs._logits._several is kept) == row_views
+    assert np.array_equal(runner.score(0, 0, (10, 11, 12, 13)), expected)
+
+
 def test_score_goes_on_with_what_decode_wrote(runner):
     prefill(runner, 0, (10, 11))
     runner.decode(0, [12], [2])

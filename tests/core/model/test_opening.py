@@ -133,7 +133,7 @@ def test_each_stroke_falls_back_alone(open_model: OpenModel) -> None:
         ({"device": 3}, BackendError, "no device 3"),
         ({"context_tokens": 5_000}, ConfigError, "5000.*512"),
         ({"kv": {"budget": "64B"}}, OutOfMemoryError, "kv.budget"),
-        ({"kv": {"dtype": "float16"}}, ConfigError, "float16.*float32.*--precision fp16"),
+        ({"kv": {"dtype": "float16"}}, ConfigError, "float16.*float32.*--activations fp16"),
         ({"kv": {"budget": "much"}}, ConfigError, "kv.budget.*not a size"),
         ({"max_rows": 0}, ConfigError, "max_rows"),
         ({"max_row": 1}, ConfigError, "max_row: unknown setting; did you mean 'max_rows'"),

@@ -185,10 +185,21 @@ def test_gelus(fused, op_type):
     check(theirs, mine)
 
 
-def test_a_tied_head(fused):
+def test_a_tied_head_is_read_as_it_lies(fused):
     one = fused()
     inputs = [one.input("x", one.random(2, 5, 64)), one.stored(one.random(96, 64))]
-    theirs, mine, _ = one.run("FusedMatMul", inputs, ["y"], transB=1, alpha=0.5)
+    theirs, mine, model = one.run("FusedMatMul", inputs, ["y"], transB=1, alpha=0.5)
+    check(theirs, mine)
+    assert not any(node.op_type == "Transpose" for node in model.graph)
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 1), (1, 0), (1, 1)])
+def test_turned_products(fused, left, right):
+    one = fused()
+    sides = [(2, 64, 5) if left else (2, 5, 64), (2, 96, 64) if right else (2, 64, 96)]
+    inputs = [one.input(n, one.random(*size)) for n, size in zip("ab", sides, strict=True)]
+    options = {"transA": left, "transB": right, "alpha": 0.5}
+    theirs, mine, _ = one.run("FusedMatMul", inputs, ["y"], **options)
     check(theirs, mine)
 
 

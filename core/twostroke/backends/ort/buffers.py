@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from twostroke.backends.ort.library import onnxruntime
-from twostroke.backends.protocol import Array
+from twostroke.backends.protocol import Array, storage_dtype
 from twostroke.errors import BackendError, OutOfMemoryError
 
 _DTYPES = frozenset({"float32", "float16", "float64", "int64", "int32", "int8", "uint8", "bool"})
@@ -93,7 +93,7 @@ def check_like(buffer: Any, values: Array) -> None:
     Raises:
         BackendError: another shape or dtype; both are named.
     """
-    if values.shape != buffer.shape or values.dtype.name != buffer.dtype:
+    if values.shape != buffer.shape or values.dtype != storage_dtype(buffer.dtype):
         raise BackendError(
             f"a buffer of {buffer.dtype}{list(buffer.shape)} cannot take "
             f"{values.dtype.name}{list(values.shape)}"

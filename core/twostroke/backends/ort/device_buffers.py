@@ -14,8 +14,10 @@ import numpy as np
 
 from twostroke.backends.ort.buffers import check_fits, check_like, numpy_dtype
 from twostroke.backends.ort.library import first_line, onnxruntime
-from twostroke.backends.protocol import Array
+from twostroke.backends.protocol import Array, dtype_bytes, storage_dtype
 from twostroke.errors import BackendError, OutOfMemoryError
+
+_ONNX_BFLOAT16 = 16  # of TensorProto.DataType
 
 
 class DeviceMemory(Protocol):
@@ -87,7 +89,7 @@ class DeviceBuffer:
             raise BackendError(
                 f"rows {start} to {start + count} lie outside a buffer of {self._shape[0]} rows"
             )
-        row_bytes = math.prod(self._shape[1:]) * numpy_dtype(self._dtype).itemsize
+        row_bytes = math.prod(self._shape[1:]) * dtype_bytes(self._dtype)
         shape = (count, *self._shape[1:])
         return DeviceBuffer(self._block, self._address + start * row_bytes, shape, self._dtype)
 
@@ -103,23 +105,28 @@ class DeviceBuffer:
 
     def read(self) -> Array:
         """A copy in host memory."""
-        values = np.empty(self._shape, numpy_dtype(self._dtype))
+        values = np.empty(self._shape, storage_dtype(self._dtype))
         self._block.memory.copy_out(values, self._address)
         return values
 
     def bind_input(self, binding: Any, name: str) -> None:
         """Ties this memory to a graph input of an IOBinding."""
-        kind = numpy_dtype(self._dtype).type
+        kind = _element_type(self._dtype)
         binding.bind_input(
             name, *self._block.memory.ort_device, kind, list(self._shape), self._address
         )
 
     def bind_output(self, binding: Any, name: str) -> None:
         """Ties this memory to a graph output of an IOBinding."""
-        kind = numpy_dtype(self._dtype).type
+        kind = _element_type(self._dtype)
         binding.bind_output(
             name, *self._block.memory.ort_device, kind, list(self._shape), self._address
         )
+
+
+def _element_type(dtype: str) -> Any:
+    """What ONNX Runtime is told that an address holds: numpy's type, ONNX's number of bfloat16."""
+    return _ONNX_BFLOAT16 if dtype == "bfloat16" else numpy_dtype(dtype).type
 
 
 def allocate_on_device(memory: DeviceMemory, shape: tuple[int, ...], dtype: str) -> DeviceBuffer:
@@ -128,7 +135,7 @@ def allocate_on_device(memory: DeviceMemory, shape: tuple[int, ...], dtype: str)
     Raises:
         OutOfMemoryError: the device refuses the bytes.
     """
-    block = _Block(memory, math.prod(shape) * numpy_dtype(dtype).itemsize)
+    block = _Block(memory, math.prod(shape) * dtype_bytes(dtype))
     return DeviceBuffer(block, block.address, shape, dtype)
 
 

@@ -15,15 +15,28 @@ from twostroke_export.passes.standard.plain_ops import PlainOps, dims, floats_of
 def plain_fused_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
     """FusedMatMul: alpha * A B, either side transposed in its last two axes."""
     left, right = required(node, 0), required(node, 1)
-    if _int(node, "transA", 0):
-        left = _turned(ops, left)
-    if _int(node, "transB", 0):
-        right = _turned(ops, right)
-    product = ops("MatMul", left, right)
     alpha = node.attributes["alpha"].as_float() if "alpha" in node.attributes else 1.0
-    if alpha != 1.0:
-        product = ops("Mul", product, ops.scalar(alpha, floats_of(node)))
-    return [product]
+    is_left_turned, is_right_turned = (bool(_int(node, f"trans{side}", 0)) for side in "AB")
+    if is_right_turned and not is_left_turned and right.is_initializer():
+        return [_by_rows(ops, left, right, alpha)]
+    product = ops(
+        "MatMul",
+        _turned(ops, left) if is_left_turned else left,
+        _turned(ops, right) if is_right_turned else right,
+    )
+    return [product if alpha == 1.0 else ops("Mul", product, ops.scalar(alpha, floats_of(node)))]
+
+
+def _by_rows(ops: PlainOps, left: ir.Value, right: ir.Value, alpha: float) -> ir.Value:
+    """[.., in] by a stored matrix [out, in] -> [.., out].
+
+    Gemm, which takes two axes only, reads the matrix as it lies: with a Transpose before MatMul a
+    runtime keeps a turned copy, which for a tied head is a second embedding.
+    """
+    num_out, num_in = dims(right)
+    rows = ops("Gemm", ops("Reshape", left, ops.ints(-1, num_in)), right, transB=1, alpha=alpha)
+    outer = ops("Shape", left, start=0, end=-1)
+    return ops("Reshape", rows, ops("Concat", outer, ops.ints(num_out), axis=0))
 
 
 def plain_quantised_product(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:

@@ -6,6 +6,7 @@ import gc
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 from twostroke.backends.ort import (
     CPU_PROVIDER,
@@ -77,6 +78,32 @@ def test_a_view_of_an_array_is_written_as_it_looks():
     buffer = allocate_on_device(HostAsDevice(), (3, 2), "int64")
     buffer.write(np.arange(6).reshape(2, 3).T)
     assert buffer.read().tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_bfloat16_is_moved_as_its_bits(tmp_path):
+    """numpy has no such numbers: what is bound is told to the runtime as ONNX's."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        "copy",
+        [value("x", TensorProto.BFLOAT16, ["rows", 2])],
+        [value("y", TensorProto.BFLOAT16, ["rows", 2])],
+    )
+    opsets = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    (tmp_path / "copy.onnx").write_bytes(model.SerializeToString())
+    session = load_session(
+        tmp_path / "copy.onnx", CPU_PROVIDER, {}, onnxruntime.SessionOptions(), on_host=False
+    )
+    memory = HostAsDevice()
+    x, y = (allocate_on_device(memory, (3, 2), "bfloat16") for _ in range(2))
+    assert x.rows(1, 1).address - x.address == 2 * 2
+    bits = np.arange(6, dtype=np.uint16).reshape(3, 2) + 0x3F80  # from 1.0 upwards
+    x.write(bits)
+    session.bind({"x": x}, {"y": y}).run()
+    assert (y.read() == bits).all()
+    with pytest.raises(BackendError, match="cannot take"):
+        x.write(bits.astype(np.float16))
 
 
 def test_memory_is_given_back_with_the_last_view():
