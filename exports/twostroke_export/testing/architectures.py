@@ -139,7 +139,6 @@ ARCHITECTURES = (
     _plain("seed_oss", head_dim=16),
     _plain("hunyuan_v1_dense", head_dim=16),
     _plain("gpt_neox", rotary_pct=0.5, **_TWO_HEADS),
-    _plain("gptj", **_GPT2, rotary_dim=16),
     _plain("gpt2", **_GPT2),
     _plain("opt", ffn_dim=128, word_embed_proj_dim=64),
     _plain("mixtral", _MOE_NOTE, **_EXPERTS),
