@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
-from twostroke.bundle.manifest import GraphFact
+from twostroke.bundle.manifest import GraphFact, Manifest
 from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_cache import KVCache
@@ -17,6 +17,7 @@ from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.errors import ConfigError
+from twostroke.grammar import Grammars
 from twostroke.life.memory import (
     MemoryPlan,
     auto_budget_bytes,
@@ -50,14 +51,7 @@ def build_engine(
         PlacementError, BundleError: from the backends, or a dialect that the bundle lacks.
     """
     manifest = bundle.manifest
-    context_tokens = limits.context_tokens or manifest.context_tokens
-    if context_tokens > manifest.context_tokens:
-        raise ConfigError(
-            [
-                f"context_tokens is {context_tokens}, the bundle {manifest.name!r} was exported "
-                f"for {manifest.context_tokens}. Lower it or export with a longer --context."
-            ]
-        )
+    context_tokens = _context(manifest, limits)
     plan = _plan(bundle, prefill_backend, decode_backend, context_tokens, limits, dialects or {})
     runner = open_runner(
         bundle,
@@ -87,7 +81,25 @@ def build_engine(
         eos_ids=frozenset(manifest.tokens.eos_ids),
         memory_plan=plan,
         bundle_context_tokens=manifest.context_tokens,
+        grammars=Grammars(
+            bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
+            manifest.architecture.vocab_size,
+            frozenset(manifest.tokens.eos_ids),
+        ),
     )
+
+
+def _context(manifest: Manifest, limits: EngineLimits) -> int:
+    """The context of the sequences: what the limits say, at most the bundle's."""
+    context_tokens = limits.context_tokens or manifest.context_tokens
+    if context_tokens > manifest.context_tokens:
+        raise ConfigError(
+            [
+                f"context_tokens is {context_tokens}, the bundle {manifest.name!r} was exported "
+                f"for {manifest.context_tokens}. Lower it or export with a longer --context."
+            ]
+        )
+    return context_tokens
 
 
 def open_runner(
