@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from twostroke.backends.hookspecs import ExportOptions, Progress
 from twostroke.bundle import seal, sealing
 from twostroke.bundle.manifest import Manifest
 from twostroke_export.float32_twin import runnable
+from twostroke_export.heap import release
 from twostroke_export.parity import judge, measure
 from twostroke_export.prepare import Report, prepare
 from twostroke_export.recipe import Recipe, check_precisions, recipe_of
@@ -92,7 +92,7 @@ def export_recipes(
             manifests[out] = write_bundle(prepared, recipes[out], folders[out], name, report)
         reference, model_name = prepared.reference, prepared.source.name
         del prepared
-        gc.collect()  # modules and traces refer to each other in circles
+        release()
         share = (1.0 - _WRITTEN) / len(outs)
         for number, out in enumerate(outs):
             report = _scaled(on_progress, _WRITTEN + number * share, share)
