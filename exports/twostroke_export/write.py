@@ -25,7 +25,7 @@ from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
 from twostroke_export.passes.quantise_kv import quantise_kv
 from twostroke_export.passes.standard.standardise import standardise
-from twostroke_export.precision import ACCURACY_LEVEL
+from twostroke_export.precision import ACCURACY_LEVEL, MIXED
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
@@ -101,8 +101,9 @@ def tell_of_weights(prepared: Prepared, recipe: Recipe) -> None:
     stored = {stroke: estimate(model, recipe.lowering(stroke)) for stroke in Stroke}
     both = footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE])
     log.warning(
-        "two precisions: prefill reads about %s of %s weights and decode %s of %s, %s of it "
+        "two precisions: prefill reads %s %s of %s weights and decode %s of %s, %s of it "
         "shared: %s in memory and on disk; %s for both strokes would take %s, %s %s",
+        "at most" if MIXED in recipe.precisions else "about",  # its bits are not chosen yet
         *(size(both.prefill_bytes), recipe.prefill, size(both.decode_bytes), recipe.decode),
         *(size(both.shared_bytes), size(both.total_bytes)),
         *(recipe.prefill, size(both.prefill_bytes), recipe.decode, size(both.decode_bytes)),
