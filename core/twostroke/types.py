@@ -79,17 +79,37 @@ class SamplingParams:
         return self.temperature < 1e-3
 
 
+class ConstraintKind(enum.StrEnum):
+    """What the text of a constraint is. The values are the names that surfaces use."""
+
+    JSON_SCHEMA = "json_schema"  # a schema, as JSON
+    JSON_OBJECT = "json_object"  # any JSON object; the text is empty
+    REGEX = "regex"  # a pattern that the whole answer matches
+    CHOICE = "choice"  # a JSON list of strings, one of which is the answer
+    GRAMMAR = "grammar"  # a grammar in llguidance's Lark dialect, which begins at `start`
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What an answer must look like, as the client wrote it; `twostroke.grammar` checks it."""
+
+    kind: ConstraintKind
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One prompt for one model, already tokenised; the only thing the engine is given.
 
     `prompt_ids` is never empty and every id lies inside the vocabulary: whoever builds a request
-    has checked that (`text.encode_prompt` does).
+    has checked that (`text.encode_prompt` does). `constraint` is best compiled before the request
+    is submitted (`Engine.compile`), because that takes time.
     """
 
     request_id: str
     prompt_ids: tuple[TokenId, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    constraint: Constraint | None = None
 
 
 @dataclass(frozen=True, slots=True)

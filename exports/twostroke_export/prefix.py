@@ -28,6 +28,7 @@ class Prefix:
         ]
         try:
             self.log_probs = self.run()
+            self._probs = self.log_probs.exp()
         finally:
             for hook in hooks:
                 hook.remove()
@@ -43,7 +44,7 @@ class Prefix:
     def divergence(self) -> float:
         """Mean KL(own weights || weights as they are now) in nats over the text."""
         found = self.run()
-        return float((self.log_probs.exp() * (self.log_probs - found)).sum(-1).mean())
+        return float((self._probs * (self.log_probs - found)).sum(-1).mean())
 
     @contextlib.contextmanager
     def skipping_to(self, name: str) -> Iterator[None]:

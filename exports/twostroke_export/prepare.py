@@ -86,12 +86,12 @@ def prepare(
     report("load", 0.0)
     found = resolve(source)
     effective_context(found.name, found.limit_tokens, context_tokens)  # refused before the load
-    loaded = load(found, lambda fraction: report("load", 0.8 * fraction))
+    loaded = load(found, lambda fraction: report("load", 0.5 * fraction))
     if found.adapter is not None:
         merge(loaded, found.adapter, found.name)
     limit = effective_context(found.name, context_limit(loaded.model.config), context_tokens)
     observed = _observe(loaded.model, dialects)
-    report("measure the source", 0.8)
+    report("measure the source", 0.6)
     reference = measure_reference(loaded, limit)
     return Prepared(found, loaded, observed, reference, limit)
 

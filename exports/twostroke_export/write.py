@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ from twostroke_export.passes.fuse import finish, pack
 from twostroke_export.passes.lower import lower
 from twostroke_export.passes.quantise_kv import quantise_kv
 from twostroke_export.passes.standard.standardise import standardise
-from twostroke_export.precision import ACCURACY_LEVEL
+from twostroke_export.precision import ACCURACY_LEVEL, MIXED
 from twostroke_export.prepare import Prepared, Report
 from twostroke_export.recipe import Recipe
 from twostroke_export.weights import WeightFile
 
 log = logging.getLogger(__name__)
+
+# Measured: what lowering takes of tracing and lowering, and choosing bits of what is left then.
+_LOWERING, _CHOOSING = 0.1, 0.6
 
 
 def write_bundle(
@@ -42,20 +46,29 @@ def write_bundle(
     """
     tell_of_weights(prepared, recipe)
     ids = calibration_ids(prepared.loaded, prepared.context_tokens)
+    done = 0.0
     if "int8" in recipe.precisions:
         # What is traced later reads the same parameters.
-        balance(prepared.loaded.model, prepared.graph(Stroke.PREFILL).graph, ids)
+        report("trace prefill", 0.0)
+        traced = prepared.graph(Stroke.PREFILL)
+        report("balance", 0.4)
+        balance(prepared.loaded.model, traced.graph, ids)
+        done = 0.5
     scales = None
     if recipe.has_int8_kv:  # behind `balance`, which rescales values
         scales = kv_scales(prepared.loaded.model, prepared.observed, ids)
-    calibrated = calibrate(prepared, recipe, lambda fraction: report("choose bits", 0.5 * fraction))
+    left = (1.0 - done) * (_CHOOSING if "mixed" in recipe.precisions else 0.0)
+    choosing = partial(_within, report, done, left, "choose bits")
+    calibrated = calibrate(prepared, recipe, choosing)
     prepared.cast(recipe.activations)
+    writing = _shares(prepared, done + left)
     stored: dict[Stroke, Stored] = {}
     with WeightFile(folder) as weights:
-        for number, stroke in enumerate(Stroke):
-            report(f"trace {stroke}", 0.5 + 0.25 * number)
+        for stroke in Stroke:
+            if stroke not in prepared.graphs:
+                report(f"trace {stroke}", writing[stroke][0])
             model = prepared.graph(stroke).clone()
-            report(f"write {stroke}", 0.65 + 0.25 * number)
+            report(f"write {stroke}", writing[stroke][1])
             lowering = calibrated.lowering(recipe, stroke)
             pack(model.graph, lowering)  # behind `balance`, which looks for the parts
             lower(model.graph, lowering, weights)
@@ -88,8 +101,9 @@ def tell_of_weights(prepared: Prepared, recipe: Recipe) -> None:
     stored = {stroke: estimate(model, recipe.lowering(stroke)) for stroke in Stroke}
     both = footprint(stored[Stroke.PREFILL], stored[Stroke.DECODE])
     log.warning(
-        "two precisions: prefill reads about %s of %s weights and decode %s of %s, %s of it "
+        "two precisions: prefill reads %s %s of %s weights and decode %s of %s, %s of it "
         "shared: %s in memory and on disk; %s for both strokes would take %s, %s %s",
+        "at most" if MIXED in recipe.precisions else "about",  # its bits are not chosen yet
         *(size(both.prefill_bytes), recipe.prefill, size(both.decode_bytes), recipe.decode),
         *(size(both.shared_bytes), size(both.total_bytes)),
         *(recipe.prefill, size(both.prefill_bytes), recipe.decode, size(both.decode_bytes)),
@@ -119,6 +133,21 @@ def _tell_of_accuracy(recipe: Recipe) -> None:
             recipe.accuracy_level,
             ACCURACY_LEVEL,
         )
+
+
+def _shares(prepared: Prepared, done: float) -> dict[Stroke, tuple[float, float]]:
+    """Where tracing and writing of each stroke begin, of the whole of `write_bundle`."""
+    traces = {stroke: 0.0 if stroke in prepared.graphs else 1.0 - _LOWERING for stroke in Stroke}
+    unit = (1.0 - done) / sum(traced + _LOWERING for traced in traces.values())
+    starts = {}
+    for stroke, traced in traces.items():
+        starts[stroke] = (done, done + unit * traced)
+        done += unit * (traced + _LOWERING)
+    return starts
+
+
+def _within(report: Report, start: float, share: float, stage: str, fraction: float) -> None:
+    report(stage, start + share * fraction)
 
 
 def _save(

@@ -104,9 +104,13 @@ def _host(optimization: str, graphs: Sequence[str]) -> str:
 
 
 def _key(root: Path, host: str) -> str:
-    """The entry's name. The manifest holds the hashes of all the bundle's files."""
-    manifest = hashlib.sha256((root / MANIFEST_NAME).read_bytes()).hexdigest()
-    return hashlib.sha256(f"{manifest}\n{host}".encode()).hexdigest()[:32]
+    """The entry's name: the hashes of all the bundle's files, which the manifest holds.
+
+    What else the manifest says may be added to, and the packed weights stay as good.
+    """
+    facts = json.loads((root / MANIFEST_NAME).read_bytes())
+    files = json.dumps(facts.get("files"), sort_keys=True)
+    return hashlib.sha256(f"{files}\n{host}".encode()).hexdigest()[:32]
 
 
 def _build_alone(

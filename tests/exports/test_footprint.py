@@ -107,3 +107,9 @@ def test_slow_products_are_told_of(caplog):
     assert not caplog.records
     tell_of_weights(prepared, Recipe("int8", "int8", accuracy_level=0))
     assert "accuracy level 0 multiplies in floats: on the CPU" in caplog.text
+
+
+def test_what_is_mixed_later_is_bounded_before(caplog):
+    prepared = Prepared(None, Loaded(TinyModel(is_tied=True), None), None, None, 8)
+    tell_of_weights(prepared, Recipe("int8", "mixed"))
+    assert "prefill reads at most" in caplog.text

@@ -44,11 +44,10 @@ def test_scales_hold_what_a_longer_text_leaves_in_the_cache(make_model, model_ty
         model(input_ids=torch.tensor([ids]), cache=cache, use_cache=True)
     for (keys, values), layer, geometry in zip(scales, cache.layers, observed.layers, strict=True):
         assert keys.shape == values.shape == (1, geometry.num_kv_heads, 1, geometry.head_dim)
-        for side, scale in ((layer.keys, keys), (layer.values, values)):
-            quantised = np.abs(side.numpy() / scale).max(2)  # the largest of each channel
-            assert quantised.max() <= 127 / 1.05 + 1e-3
-        values_used = np.abs(layer.values.numpy() / values).max(2)
-        assert values_used.min() > 120  # and no range is wasted
+        used = np.abs(layer.keys.numpy() / keys).max(2)  # of 127 by each channel
+        assert used.max() <= 127 / 1.05 + 1e-3
+        used = np.abs(layer.values.numpy() / values).max(2)
+        assert np.allclose(used, 127 / 1.3)  # room for other text, and not more
 
 
 def test_keys_stay_in_range_when_they_are_turned_further(make_model):

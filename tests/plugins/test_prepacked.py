@@ -196,11 +196,15 @@ def test_an_entry_of_the_same_bundle_exported_again_is_replaced(bundle, cache, t
     open_both(copy)
     assert len(entries(cache)) == 1  # the same bytes, wherever they lie
     manifest = json.loads((copy / "bundle.json").read_text())
-    manifest["name"] = "exported again"
+    manifest["name"] = "with a fact more"
+    (copy / "bundle.json").write_text(json.dumps(manifest))
+    open_both(copy)
+    assert len(entries(cache)) == 1  # what is packed is the same
+    manifest["files"]["tokenizer.json"]["sha256"] = "1" * 64  # exported again
     (copy / "bundle.json").write_text(json.dumps(manifest))
     open_both(copy)
     assert len(entries(cache)) == 2
-    manifest["name"] = "and again"
+    manifest["files"]["tokenizer.json"]["sha256"] = "2" * 64
     (copy / "bundle.json").write_text(json.dumps(manifest))
     open_both(copy)
     assert len(entries(cache)) == 2

@@ -65,7 +65,9 @@ class ExporterSpec:
     """Turns a source model into a bundle. Heavy imports happen inside `export`.
 
     `export` raises ExportError (or InstallError where its packages are missing) and leaves
-    nothing behind when it fails; it returns the bundle's folder.
+    nothing behind when it fails; it returns the bundle's folder. `export_several` makes bundles
+    that differ in precision from one load of one source, all of them or none; an exporter without
+    it is called for each.
     """
 
     name: str
@@ -73,6 +75,9 @@ class ExporterSpec:
     summary: str
     precisions: tuple[str, ...]
     export: Callable[[ExportOptions, Callable[[Progress], None]], Path]
+    export_several: (
+        Callable[[Sequence[ExportOptions], Callable[[Progress], None]], list[Path]] | None
+    ) = None
 
 
 @hookspec

@@ -81,7 +81,10 @@ class Placement:
 
 
 class Buffer(Protocol):
-    """Memory on a backend's device with a shape and a dtype."""
+    """Memory on a backend's device with a shape and a dtype.
+
+    The host reads and writes it as `storage_dtype(dtype)`.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -155,6 +155,7 @@ class Evaluation(_Fact):
     backend: str
     perplexity: float
     source: str | None = None
+    source_perplexity: float | None = None
     mean_kl: float | None = None
     top1_agreement: float | None = None
 

@@ -6,6 +6,10 @@ from twostroke.bundle.manifest import Manifest
 
 LOSSY_KL = 0.05  # nats; int8 stays below 0.01, text goes astray above 0.1
 LOSSY_TOP1 = 0.9
+_CLOSER = {
+    "int4": "mixed and int8 stay closer to it",
+    "mixed": "int8, or a smaller --mixed-kl, stays closer to it",
+}
 
 
 def quality_note(manifest: Manifest) -> str | None:
@@ -19,5 +23,5 @@ def quality_note(manifest: Manifest) -> str | None:
     return (
         f"{precision} costs this model a lot: it agrees with its source at "
         f"{measured.top1_agreement:.0%} of the positions (KL divergence {measured.mean_kl:.2g}); "
-        f"int8 stays close to it"
+        f"{_CLOSER.get(manifest.quantisation.precision, 'fp32 is exact')}"
     )

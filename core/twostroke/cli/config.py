@@ -74,7 +74,8 @@ def run_check(arguments: argparse.Namespace) -> int:
     if faults:
         raise ConfigError(faults)
     models = [
-        f"{model.name} ({model.precision}, backend {model.backend})" for model in config.models
+        f"{model.name} ({model.both_precisions}, backend {model.backend})"
+        for model in config.models
     ]
     count = f"{len(models)} model{'s' if len(models) > 1 else ''}"
     print(f"{arguments.file}: ok, {count}: {', '.join(models)}")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twostroke.cli import options, precision_flags
-from twostroke.cli.progress import ProgressDisplay, size
+from twostroke.cli.export_summary import summary
+from twostroke.cli.progress import ProgressDisplay
 from twostroke.errors import ExportError, InstallError
-from twostroke.types import Stroke
 
 if TYPE_CHECKING:
-    from twostroke.backends.hookspecs import ExporterSpec
-    from twostroke.bundle.manifest import Manifest
+    from twostroke.backends.discovery import Plugins
+    from twostroke.backends.hookspecs import ExporterSpec, ExportOptions
+    from twostroke.bundle import Bundle
 
 ABOUT = """\
 Turns a model into a bundle: a prefill graph and a decode graph over one copy of the weights, the
@@ -37,13 +38,18 @@ def add_command(subparsers: options.Subparsers) -> None:
         examples=(
             "twostroke export path/to/hf-folder bundles/mine",
             "twostroke export org/name bundles/mine --precision int4 --context 4096",
-            "twostroke export model.gguf bundles/mine --name mine",
+            "twostroke export model.gguf bundles/mine --precision fp32,int8,mixed,int4 "
+            "--evaluate book.txt",
             "twostroke export path/to/base bundles/mine --adapter path/to/lora",
         ),
     )
     parser.add_argument("source", metavar="SOURCE", help="folder, hub id or .gguf file")
     parser.add_argument(
-        "out", metavar="OUT", type=Path, help="the bundle's folder, which must not exist"
+        "out",
+        metavar="OUT",
+        type=Path,
+        help="the bundle's folder, which must not exist; with several precisions the beginning of "
+        "their names: OUT-int8, OUT-int4",
     )
     precision_flags.add_flags(parser)
     parser.add_argument(
@@ -64,38 +70,95 @@ def add_command(subparsers: options.Subparsers) -> None:
         help="a LoRA adapter (as peft saves it) to merge into the weights",
     )
     parser.add_argument("--name", help="the model's name; default: the source's")
+    parser.add_argument(
+        "--evaluate",
+        type=Path,
+        metavar="TEXT",
+        help="a text (UTF-8) to measure every bundle on, against the source in fp32: perplexity, "
+        "KL divergence, how often the most likely token is the same",
+    )
     parser.add_argument("--exporter", help="which plugin's, where several are installed")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exports with progress on stderr, then prints what was made."""
     options.start_logging("warning")
-    if arguments.out.exists():
-        raise ExportError(f"{arguments.out} exists already; remove it or choose another OUT")
+    wishes = _wishes(arguments)
+    for wish in wishes:
+        if wish.out.exists():
+            raise ExportError(f"{wish.out} exists already; remove it or choose another OUT")
     from twostroke.backends.discovery import load_plugins
-    from twostroke.backends.hookspecs import ExportOptions
     from twostroke.bundle import open_bundle
+    from twostroke.evaluation import read_text
 
-    exporter = choose_exporter(load_plugins().exporters, arguments.exporter)
-    own = (arguments.precision, arguments.prefill_precision, arguments.decode_precision)
+    plugins = load_plugins()
+    exporter = choose_exporter(plugins.exporters, arguments.exporter)
+    _check_precisions(exporter, arguments)
+    if arguments.evaluate is not None:
+        read_text(arguments.evaluate)  # refused before the heavy work
+    with ProgressDisplay(sys.stderr) as progress:
+        folders = _export(exporter, wishes, progress)
+    bundles = [open_bundle(folder, check_hashes=False) for folder in folders]
+    for folder, bundle in zip(folders, bundles, strict=True):
+        for line in summary(folder, bundle.manifest):
+            print(line)
+    if arguments.evaluate is not None and len(bundles) > 1:
+        for line in _comparison(bundles, plugins):
+            print(line)
+    return 0
+
+
+def _wishes(arguments: argparse.Namespace) -> list[ExportOptions]:
+    """What is asked of the exporter, a bundle for each precision."""
+    from twostroke.backends.hookspecs import ExportOptions
+
+    out, several = arguments.out, len(arguments.precision) > 1
+    return [
+        ExportOptions(
+            source=arguments.source,
+            out=out.with_name(f"{out.name}-{precision}") if several else out,
+            context_tokens=arguments.context,
+            name=arguments.name,
+            dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
+            adapter=arguments.adapter,
+            evaluate=arguments.evaluate,
+            **precision_flags.export_options(arguments, precision),
+        )
+        for precision in arguments.precision
+    ]
+
+
+def _check_precisions(exporter: ExporterSpec, arguments: argparse.Namespace) -> None:
+    own = (*arguments.precision, arguments.prefill_precision, arguments.decode_precision)
     for precision in own:
         if precision is not None and precision not in exporter.precisions:
             known = ", ".join(exporter.precisions)
             raise ExportError(f"the exporter {exporter.name!r} makes {known}, not {precision}")
-    wish = ExportOptions(
-        source=arguments.source,
-        out=arguments.out,
-        context_tokens=arguments.context,
-        name=arguments.name,
-        dialects=_DIALECTS.get(arguments.dialect, (arguments.dialect,)),
-        adapter=arguments.adapter,
-        **precision_flags.export_options(arguments),
-    )
-    with ProgressDisplay(sys.stderr) as progress:
-        folder = exporter.export(wish, progress)
-    for line in summary(folder, open_bundle(folder, check_hashes=False).manifest):
-        print(line)
-    return 0
+
+
+def _export(
+    exporter: ExporterSpec, wishes: Sequence[ExportOptions], progress: ProgressDisplay
+) -> list[Path]:
+    if exporter.export_several is not None and len(wishes) > 1:
+        return exporter.export_several(wishes, progress)
+    return [exporter.export(wish, progress) for wish in wishes]
+
+
+def _comparison(bundles: Sequence[Bundle], plugins: Plugins) -> Iterator[str]:
+    """The bundles side by side, by what `--evaluate` measured and how fast they are here."""
+    from twostroke.cli.quality_table import quality_table
+    from twostroke.evaluation import Evaluated
+    from twostroke.evaluation.advice import advise
+    from twostroke.evaluation.timing import decode_ms
+
+    found = [
+        Evaluated(bundle, bundle.manifest.evaluations[-1], decode_ms(bundle, plugins))
+        for bundle in bundles
+        if bundle.manifest.evaluations
+    ]
+    if found:
+        yield from quality_table(found)
+        yield f"hint: {advise(found)}"
 
 
 def choose_exporter(exporters: Mapping[str, ExporterSpec], name: str | None) -> ExporterSpec:
@@ -117,63 +180,6 @@ def choose_exporter(exporters: Mapping[str, ExporterSpec], name: str | None) -> 
     if name not in exporters:
         raise ExportError(f"there is no exporter {name!r}; installed are: {listed}")
     return exporters[name]
-
-
-def summary(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """What was made, how large it is, how near to its source, and what to do with it."""
-    from twostroke.bundle.quality import quality_note
-
-    shape = manifest.architecture
-    total = sum(fact.num_bytes for fact in manifest.files.values())
-    yield (
-        f"{folder}: {manifest.name}, {shape.model_type} with {_count(shape.num_parameters)} "
-        f"parameters, {manifest.precision}, context {manifest.context_tokens} tokens, "
-        f"{size(total)}"
-    )
-    largest = sorted(manifest.files.items(), key=lambda item: -item[1].num_bytes)[:4]
-    yield from _strokes(manifest)
-    yield "  files: " + ", ".join(f"{name} {size(fact.num_bytes)}" for name, fact in largest)
-    verification = manifest.verification
-    if verification is not None:
-        yield (
-            f"  against the source: same token in {verification.num_argmax_equal} of "
-            f"{verification.num_steps} steps; largest difference of a logit "
-            f"{verification.prefill_max_abs_diff:.2g} (prefill), "
-            f"{verification.decode_max_abs_diff:.2g} (decode)"
-        )
-        if verification.mean_kl is not None and verification.top1_agreement is not None:
-            yield (
-                f"  on {verification.num_text_tokens} tokens of text: same token at "
-                f"{verification.top1_agreement:.1%} of the positions, "
-                f"KL divergence {verification.mean_kl:.2g}"
-            )
-    note = quality_note(manifest)
-    if note is not None:
-        yield f"  note: {note}"
-    yield f'  try: twostroke generate --model {folder} "Once upon a time"'
-
-
-def _strokes(manifest: Manifest) -> Iterator[str]:
-    """What each stroke's weights take, where the two differ."""
-    graphs = [manifest.graph(stroke) for stroke in Stroke]
-    told = [
-        (f"{graph.stroke} {graph.quantisation.precision}", graph.weight_bytes)
-        for graph in graphs
-        if graph is not None and graph.weight_bytes is not None
-    ]
-    shared = graphs[0].shared_weight_bytes if graphs[0] is not None else None
-    if shared is None or len(told) < len(graphs) or "/" not in manifest.precision:
-        return
-    total = sum(num_bytes for _, num_bytes in told) - shared
-    each = ", ".join(f"{name} {size(num_bytes)}" for name, num_bytes in told)
-    yield f"  weights: {each}, {size(shared)} of them shared: {size(total)} in memory"
-
-
-def _count(number: int) -> str:
-    for power, unit in ((9, "G"), (6, "M"), (3, "k")):
-        if number >= 10**power:
-            return f"{number / 10**power:.3g} {unit}"
-    return str(number)
 
 
 def _positive(text: str) -> int:

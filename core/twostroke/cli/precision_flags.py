@@ -18,7 +18,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "GPUs. docs/precision.md has the figures.",
     )
     group.add_argument(
-        "--precision", choices=PRECISIONS, default="int8", help="of the weights; default: int8"
+        "--precision",
+        type=_precisions,
+        metavar="P[,P…]",
+        default=("int8",),
+        help=f"of the weights, one of {', '.join(PRECISIONS)}; several make a bundle each from one "
+        "load; default: int8",
     )
     for stroke in ("prefill", "decode"):
         group.add_argument(
@@ -26,6 +31,18 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
             choices=PRECISIONS,
             help=f"of the {stroke} graph alone; two precisions take the memory of both",
         )
+    group.add_argument(
+        "--mixed-kl",
+        type=float,
+        metavar="X",
+        help="how far mixed may go from the source, mean KL divergence in nats; default: 0.05",
+    )
+    group.add_argument(
+        "--mixed-mb",
+        type=float,
+        metavar="N",
+        help="the most that the layers' weights of mixed may take, in MB; default: no bound",
+    )
     _add_blocks(group)
     group.add_argument(
         "--activations",
@@ -43,10 +60,16 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def export_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The fields of `ExportOptions` that these flags fill."""
+def export_options(arguments: argparse.Namespace, precision: str) -> dict[str, Any]:
+    """The fields of `ExportOptions` that these flags fill, for one of the precisions."""
+    megabytes = arguments.mixed_mb
+    mixing = {
+        "mixed_kl": arguments.mixed_kl,
+        "mixed_budget_bytes": None if megabytes is None else int(megabytes * 1e6),
+    }
+    is_one_of_several = len(arguments.precision) > 1 and precision != "mixed"
     return {
-        "precision": arguments.precision,
+        "precision": precision,
         "prefill_precision": arguments.prefill_precision,
         "decode_precision": arguments.decode_precision,
         "block_size": arguments.block_size,
@@ -54,6 +77,7 @@ def export_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "accuracy_level": arguments.accuracy_level,
         "activations": arguments.activations,
         "kv_dtype": None if arguments.kv_dtype == "auto" else arguments.kv_dtype,
+        **({} if is_one_of_several else mixing),
     }
 
 
@@ -88,3 +112,13 @@ def _add_blocks(group: Any) -> None:
         help="how quantised weights are multiplied: 4 in int8, 1 and 0 in floats, which is more "
         "exact and on the CPU many times slower; default: 4",
     )
+
+
+def _precisions(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in PRECISIONS]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is none of {', '.join(PRECISIONS)}; several are parted by commas"
+        )
+    return names

@@ -35,7 +35,9 @@ def quality_table(found: Sequence[Evaluated]) -> Iterator[str]:
         ]
         yield "  ".join(cells).rstrip()
     figures = found[0].evaluation
-    against = f", against {figures.source}" if figures.source is not None else ""
+    against = ""
+    if figures.source is not None and figures.source_perplexity is not None:
+        against = f", against {figures.source} (perplexity {figures.source_perplexity:.2f})"
     yield (
         f"{figures.num_tokens} tokens of {figures.text} in windows of {figures.window_tokens}"
         f"{against}, on {figures.backend}"

@@ -153,6 +153,12 @@ class ModelConfig(_Section):
     kv: KVConfig = KVConfig()
     sampling: SamplingConfig = SamplingConfig()
 
+    @property
+    def both_precisions(self) -> str:
+        """E.g. `int8`, or `int8/int4` where prefill and decode differ."""
+        own = (self.prefill.precision or self.precision, self.decode.precision or self.precision)
+        return "/".join(dict.fromkeys(own))
+
 
 class SchedulerConfig(_Section):
     """How sequences share a model's engine."""

@@ -17,6 +17,7 @@ from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.errors import ConfigError
+from twostroke.grammar import Grammars
 from twostroke.life.memory import (
     MemoryPlan,
     kv_bytes_per_token,
@@ -87,6 +88,11 @@ def build_engine(
         eos_ids=frozenset(manifest.tokens.eos_ids),
         memory_plan=plan,
         bundle_context_tokens=manifest.context_tokens,
+        grammars=Grammars(
+            bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
+            manifest.architecture.vocab_size,
+            frozenset(manifest.tokens.eos_ids),
+        ),
     )
 
 

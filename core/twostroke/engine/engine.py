@@ -18,9 +18,10 @@ from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.sequence import sequence_for
 from twostroke.engine.stepper import Stepper
 from twostroke.errors import RequestError
+from twostroke.grammar import Grammars, Matcher
 from twostroke.life.memory import MemoryPlan
 from twostroke.life.timeline import Clock, Timeline
-from twostroke.types import Request, Stroke, TokenId
+from twostroke.types import Constraint, Request, Stroke, TokenId
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class Engine:
         eos_ids: frozenset[TokenId],
         memory_plan: MemoryPlan,
         bundle_context_tokens: int | None = None,
+        grammars: Grammars | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.context_tokens = context_tokens
@@ -52,6 +54,7 @@ class Engine:
         self.placements: Mapping[Stroke, Placement] = dict(runner.placements)
         self._runner = runner
         self._eos_ids = eos_ids
+        self._grammars = grammars
         self._clock = clock
         self._intake = Intake(scheduler)
         self._stepper = Stepper(self._intake, runner, clock)
@@ -105,22 +108,40 @@ class Engine:
         engine's clock (`time.monotonic`).
 
         Raises:
-            RequestError: an empty prompt, an id outside of the vocabulary, a request id in use.
+            RequestError: an empty prompt, an id outside of the vocabulary, a request id in use, a
+                constraint that `compile` would refuse.
             ContextLengthError: the prompt leaves no room for an answer.
             UnavailableError: the queue is full, or the engine is stopping.
         """
         check_prompt(request, self.vocab_size)
         params = request.sampling
         timeline = Timeline(arrived_at, self._clock(), tokenise_ms)
-        eos_ids = frozenset() if params.ignore_eos else self._eos_ids
+        matcher = None if request.constraint is None else self.compile(request.constraint)
+        # The end of a grammar is the end of the answer, whatever else is ignored.
+        ends = matcher is not None or not params.ignore_eos
+        eos_ids = self._eos_ids if ends else frozenset()
         work = Work(
             sequence_for(request, self.context_tokens, self._bundle_context_tokens),
             sink,
             timeline,
             SamplerState(params, request.prompt_ids),
             eos_ids | params.stop_ids,
+            matcher,
         )
         self._intake.submit(work)
+
+    def compile(self, constraint: Constraint) -> Matcher:
+        """Compiles a constraint and keeps it, so that `submit` finds it ready; any thread.
+
+        Takes a few milliseconds, the first time about a second: call it off the event loop.
+
+        Raises:
+            RequestError: it is no valid constraint, too large, or cannot be satisfied.
+            UnavailableError: too many are being compiled.
+        """
+        if self._grammars is None:
+            raise RequestError("This engine knows no vocabulary, so it cannot constrain answers.")
+        return self._grammars.matcher(constraint)
 
     def abort(self, request_id: str) -> None:
         """Ends a sequence with reason `aborted`, at the latest in the step after the next.

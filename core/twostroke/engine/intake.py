@@ -15,6 +15,7 @@ from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Plan, PrefillChunk, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.errors import RequestError, UnavailableError
+from twostroke.grammar import Matcher
 from twostroke.life.timeline import Timeline
 from twostroke.types import Event, FinishReason, TokenId
 
@@ -30,6 +31,7 @@ class Work:
     timeline: Timeline
     sampler: SamplerState
     stop_ids: frozenset[TokenId]  # end-of-sequence ids and the request's own
+    matcher: Matcher | None = None  # of a constrained answer
 
     @property
     def request_id(self) -> str:

@@ -1,6 +1,7 @@
 """Chooses the next token of each row: a function of logits and each sequence's own state.
 
-Order: penalties and bias, temperature, top-k, top-p, min-p, then one uniform random number.
+Order: penalties and bias, the ids that a grammar allows, temperature, top-k, top-p, min-p, then one
+uniform random number.
 Sources: repetition penalty, Keskar et al. 2019 (CTRL); presence and frequency penalties and
 logit bias, OpenAI's API reference; top-k, Fan et al. 2018; top-p (nucleus), Holtzman et al. 2020;
 min-p, Nguyen et al. 2024. Top-p sees the distribution that top-k left, renormalised; min-p is
@@ -38,6 +39,8 @@ class SamplerState:
         self.penalties = Penalties.of(params, prompt_ids)
         # The answer is the argmax of the logits as they are.
         self.is_plain_greedy = params.is_greedy and self.penalties is None
+        # The only ids that the next token may have, [n] ascending; None: any. Set at each step.
+        self.allowed: npt.NDArray[np.int64] | None = None
         self._generator: np.random.Generator | None = None
 
     def uniform(self) -> float:
@@ -66,7 +69,7 @@ def sample(logits: Logits, states: Sequence[SamplerState | None]) -> list[TokenI
     for row, (state, usable) in enumerate(zip(states, np.isfinite(peaks).tolist(), strict=True)):
         if state is None or not usable:
             tokens[row] = UNUSABLE
-        elif not state.is_plain_greedy:
+        elif state.allowed is not None or not state.is_plain_greedy:
             tokens[row] = _sample_row(logits[row], state)
     return tokens
 
@@ -76,12 +79,18 @@ def _sample_row(logits: Logits, state: SamplerState) -> TokenId:
     params = state.params
     if state.penalties is not None:
         logits = state.penalties.apply(logits)
+    ids = state.allowed  # None: all of the vocabulary, in order
+    if ids is not None:
+        logits = logits[ids]  # [num_allowed]
+        if not logits.size or not np.isfinite(logits.max()):
+            return UNUSABLE
     if params.is_greedy:
-        return int(logits.argmax())
-    ids: npt.NDArray[np.int64] | None = None  # None: all of the vocabulary, in order
+        best = int(logits.argmax())
+        return best if ids is None else int(ids[best])
     if 0 < params.top_k < logits.shape[0]:
-        ids = top_positions(logits, params.top_k)  # [top_k]
-        logits = logits[ids]
+        top = top_positions(logits, params.top_k)  # [top_k]
+        ids = top if ids is None else ids[top]
+        logits = logits[top]
     weights = logits - logits.max()
     weights *= np.float32(1.0 / params.temperature)
     np.exp(weights, out=weights)  # the highest is 1

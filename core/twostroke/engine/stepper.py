@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.runner import Runner
-from twostroke.engine.sampler import UNUSABLE, sample
+from twostroke.engine.sampler import UNUSABLE, Logits, sample
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
+from twostroke.engine.sequence import Phase
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.life.timeline import Clock
 from twostroke.types import Event, FailedEvent, FinishedEvent, FinishReason, TokenEvent, TokenId
@@ -54,9 +55,11 @@ class Stepper:
             logits = self._runner.prefill(
                 chunk.row, chunk.start, chunk.token_ids, is_last=chunk.is_last
             )  # [1, vocab]
-            tokens = sample(logits, [work.sampler]) if chunk.is_last else []
+            tokens = self._choose(logits, [work]) if chunk.is_last else []
         except Exception as fault:
             self._fail([work], fault, "prefill")
+            return
+        if work.sequence.phase is Phase.ENDED:  # its grammar failed
             return
         self._intake.commit_prefill(chunk)
         if chunk.is_last:
@@ -70,14 +73,27 @@ class Stepper:
         lengths = self._intake.span_lengths(batch.start, len(fed))
         try:
             logits = self._runner.decode(batch.start, fed, lengths)  # [batch, vocab]
-            tokens = sample(logits, [None if work is None else work.sampler for work in works])
+            tokens = self._choose(logits, works)
         except Exception as fault:
             self._fail(served, fault, "decode")
             return
         for work, token_id in zip(works, tokens, strict=True):
-            if work is not None:
+            if work is not None and work.sequence.phase is not Phase.ENDED:
                 self._intake.commit_decode(work.sequence)
                 self._accept(work, token_id)
+
+    def _choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
+        """A token for each row of `logits`, [batch, vocab]; ends those whose grammar fails."""
+        states = [None if work is None else work.sampler for work in works]
+        for row, work in enumerate(works):
+            if work is None or work.matcher is None:
+                continue
+            try:
+                work.sampler.allowed = work.matcher.allowed(logits.shape[1])
+            except Exception as fault:
+                self._fail([work], fault, "follow the grammar")
+                states[row] = None
+        return sample(logits, states)
 
     def _accept(self, work: Work, token_id: TokenId) -> None:
         """Takes a sampled token: tells it, or ends the sequence."""
@@ -95,8 +111,16 @@ class Stepper:
         if token_id in work.stop_ids:
             self._finish(work, FinishReason.STOP)
             return
+        if work.matcher is not None:
+            try:
+                work.matcher.accept(token_id)
+            except Exception as fault:
+                self._fail([work], fault, "follow the grammar")
+                return
         if not self._tell(work, TokenEvent(token_id, len(sequence.answer_ids) - 1)):
             self._finish(work, FinishReason.ABORTED)
+        elif work.matcher is not None and work.matcher.is_complete:
+            self._finish(work, FinishReason.STOP)  # only an end-of-sequence token could follow
         elif sequence.is_full:
             self._finish(work, FinishReason.LENGTH)
 

@@ -6,21 +6,20 @@ The runner is the server's own, without its scheduler. Without torch.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twostroke.backends.choose import open_backend
+from twostroke.backends.choose import Opened, open_backend
 from twostroke.backends.discovery import Plugins
-from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
-from twostroke.bundle.manifest import Evaluation
+from twostroke.bundle.manifest import Evaluation, GraphFact
 from twostroke.engine.build import open_runner
 from twostroke.engine.runner import Runner
 from twostroke.errors import BundleError
 from twostroke.evaluation.figures import Figures, Logits, Score, measure
+from twostroke.evaluation.timing import NUM_TIMED, chosen_graphs, median_ms, timed_steps
 from twostroke.evaluation.windows import NUM_TOKENS, Text, Window, cut
 from twostroke.evaluation.yardstick import Yardstick
 from twostroke.source import open_resolved
@@ -30,8 +29,6 @@ from twostroke.types import Stroke
 Report = Callable[[str, float], None]  # what is being done, and how much of the whole is, 0 to 1
 
 _CHUNK_TOKENS = 256
-_NUM_TIMED = 32  # decode steps whose median is told
-_UNTIMED = 2  # the first ones touch memory for the first time
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,8 @@ def evaluate_bundles(
     windows = _shared_windows(queue, text, num_tokens)
     ran: dict[Path, tuple[Figures, float | None]] = {}
     with contextlib.ExitStack() as stack:
-        opened = open_backend(plugins, backend).backend
-        stack.callback(opened.close)
+        opened = open_backend(plugins, backend)
+        stack.callback(opened.backend.close)
         yardstick: Yardstick | None = None
         for number, bundle in enumerate(queue):
             said = _scaled(report, f"evaluate {bundle.root.name}", number, len(queue))
@@ -87,24 +84,27 @@ def evaluate_bundles(
                 ran[bundle.root] = replace(figures, mean_kl=0.0, top1_agreement=1.0), decode_ms
             else:
                 ran[bundle.root] = _run(bundle, opened, windows, yardstick, None, said)
+    compared = None
+    if reference is not None:
+        manifest, (figures, _) = reference.manifest, ran[reference.root]
+        compared = f"{manifest.name} {manifest.precision}", figures.perplexity
     return [
-        Evaluated(bundle, _record(text, figures, windows, opened, reference), decode_ms)
+        Evaluated(
+            bundle, as_evaluation(text, figures, windows, opened.backend.name, compared), decode_ms
+        )
         for bundle in bundles
         for figures, decode_ms in (ran[bundle.root],)
     ]
 
 
-def scoring(runner: Runner, bundle: Bundle, timings_ms: list[float]) -> Score:
-    """How `runner` predicts the scored tokens of a window.
+def scoring(runner: Runner, graphs: Mapping[Stroke, GraphFact], timings_ms: list[float]) -> Score:
+    """How `runner`, which runs `graphs`, predicts the scored tokens of a window.
 
     The context is a prompt to the prefill graph. What follows goes through prefill too where it
     computes as the decode graph does, which is faster, else through decode, as answers are made.
     Then `timings_ms` gets the time of each step.
     """
-    prefill, decode = (bundle.manifest.graph(stroke) for stroke in Stroke)
-    if prefill is None or decode is None:
-        raise AssertionError("unreachable: a manifest has both")
-    is_alike = prefill.quantisation == decode.quantisation
+    is_alike = graphs[Stroke.PREFILL].quantisation == graphs[Stroke.DECODE].quantisation
 
     def score(window: Window) -> Iterator[Logits]:
         ids, start = window.ids, window.num_context
@@ -127,7 +127,7 @@ def scoring(runner: Runner, bundle: Bundle, timings_ms: list[float]) -> Score:
 
 def _run(
     bundle: Bundle,
-    backend: Backend,
+    opened: Opened,
     windows: Sequence[Window],
     source: Yardstick | None,
     keep: Yardstick | None,
@@ -135,29 +135,26 @@ def _run(
 ) -> tuple[Figures, float | None]:
     """A bundle's figures and the time of a decode step."""
     longest = max(len(window.ids) for window in windows)
-    context_tokens = min(longest + _NUM_TIMED, bundle.manifest.context_tokens)
-    runner = open_runner(bundle, backend, backend, num_rows=1, context_tokens=context_tokens)
+    context_tokens = min(longest + NUM_TIMED, bundle.manifest.context_tokens)
+    graphs = chosen_graphs(bundle, opened)
+    runner = open_runner(
+        bundle,
+        opened.backend,
+        opened.backend,
+        num_rows=1,
+        context_tokens=context_tokens,
+        dialects={stroke: graph.dialect for stroke, graph in graphs.items()},
+    )
     timings_ms: list[float] = []
     try:
-        score = scoring(runner, bundle, timings_ms)
+        score = scoring(runner, graphs, timings_ms)
         figures = measure(score, windows, source=source, keep=keep, on_progress=on_progress)
         if not timings_ms:
-            timings_ms = _timed_steps(runner, windows[-1], context_tokens)
+            *seen, last = windows[-1].ids  # all but the last are in the row
+            timings_ms = timed_steps(runner, last, len(seen), context_tokens)
     finally:
         runner.close()
-    steady = timings_ms[_UNTIMED:] or timings_ms
-    return figures, statistics.median(steady) if steady else None
-
-
-def _timed_steps(runner: Runner, last: Window, context_tokens: int) -> list[float]:
-    """Milliseconds of decode steps behind the last window."""
-    timings_ms = []
-    # All but the last token of the window are in the row.
-    for position in range(len(last.ids) - 1, min(len(last.ids) + _NUM_TIMED, context_tokens) - 1):
-        begun_s = time.perf_counter()
-        runner.decode(0, last.ids[-1:], [position])
-        timings_ms.append((time.perf_counter() - begun_s) * 1000)
-    return timings_ms
+    return figures, median_ms(timings_ms)
 
 
 def _shared_windows(queue: Sequence[Bundle], text: Text, num_tokens: int) -> list[Window]:
@@ -178,21 +175,24 @@ def _shared_windows(queue: Sequence[Bundle], text: Text, num_tokens: int) -> lis
     return made[0]
 
 
-def _record(
+def as_evaluation(
     text: Text,
     figures: Figures,
     windows: Sequence[Window],
-    backend: Backend,
-    source: Bundle | None,
+    backend: str,
+    source: tuple[str, float] | None = None,
 ) -> Evaluation:
+    """The figures as a manifest keeps them; `source` is what was compared, and its perplexity."""
+    name, perplexity = source or (None, None)
     return Evaluation(
         text=text.name,
         text_sha256=text.sha256,
         num_tokens=figures.num_tokens,
         window_tokens=max(len(window.ids) for window in windows),
-        backend=backend.name,
+        backend=backend,
         perplexity=figures.perplexity,
-        source=None if source is None else f"{source.manifest.name} {source.manifest.precision}",
+        source=name,
+        source_perplexity=perplexity,
         mean_kl=figures.mean_kl,
         top1_agreement=figures.top1_agreement,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from twostroke.errors import EngineError
 from twostroke.evaluation.windows import Window
 from twostroke.evaluation.yardstick import Yardstick
 from twostroke.types import TokenId
@@ -23,6 +24,7 @@ Score = Callable[[Window], Iterable[Logits]]
 """A window -> pieces of its logits, [piece, vocab] each: one row for every scored token, the
 distribution that predicts it. A piece may be overwritten when the next one is asked for."""
 
+_MAX_NLL = 700.0  # nats; exp would overflow a little later
 _ROWS = 32  # bounds the float64 temporaries to some 50 MB at a vocabulary of 50,000
 
 
@@ -47,6 +49,9 @@ def measure(
     """Runs `score` over every window.
 
     `source` holds the logits to compare with; `keep` is where this run's own logits go.
+
+    Raises:
+        EngineError: logits that are no finite numbers; and what `score` raises.
     """
     tally = _Tally()
     num_tokens = sum(window.num_scored for window in windows)
@@ -85,8 +90,12 @@ class _Tally:
 
     def figures(self, *, is_compared: bool) -> Figures:
         mean_nll = self._nll / self.num_tokens
-        # A broken graph's logits are no numbers, or so wrong that exp overflows.
-        perplexity = math.exp(mean_nll) if mean_nll < 700 else math.inf
+        if not math.isfinite(mean_nll):
+            raise EngineError(
+                "The graph answered logits that are no finite numbers, so nothing can be measured. "
+                "Check the bundle with `twostroke verify`, or try another precision."
+            )
+        perplexity = math.exp(min(mean_nll, _MAX_NLL))
         if not is_compared:
             return Figures(self.num_tokens, perplexity)
         return Figures(

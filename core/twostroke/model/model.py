@@ -14,6 +14,7 @@ from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
 from twostroke.engine.engine import Engine
 from twostroke.errors import UnavailableError
+from twostroke.grammar import constraint_from
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import Loaded, load
@@ -26,7 +27,7 @@ from twostroke.model.status import (
     placement_report,
 )
 from twostroke.text import Message, encode_chat, encode_prompt
-from twostroke.types import Request, SamplingParams, TokenId
+from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams, TokenId
 
 Prompt = str | Sequence[TokenId] | Sequence[Message]
 
@@ -164,20 +165,26 @@ class Model:
             control_ids=self.tokenizer.control.ids,
         )
 
-    def generate(self, prompt: Prompt, **sampling: Any) -> Answer:
+    def generate(self, prompt: Prompt, **given: Any) -> Answer:
         """Begins an answer; iterate over it for tokens, or call its `complete`.
 
             for token in model.generate("Once upon a time", max_tokens=64):
                 print(token, end="", flush=True)
 
+        Args:
+            prompt: a text, token ids or chat messages.
+            given: what `sampling` takes, and at most one constraint on the answer:
+                `json_schema` (an object), `json_object=True`, `regex`, `choice` (a list of
+                strings) or `grammar` (llguidance's Lark dialect).
+
         Raises:
-            RequestError: the prompt or a parameter is wrong.
+            RequestError: the prompt, a parameter or the constraint is wrong.
             UnavailableError: too many requests wait already, or the model is closed.
         """
         self._refuse_closed()
         arrived_at = time.monotonic()
-        params = self.sampling(**sampling)
-        request = Request(new_request_id(), self.encode(prompt), params)
+        constraint, params = self._parameters(given)
+        request = Request(new_request_id(), self.encode(prompt), params, constraint)
         tokenise_ms = (time.monotonic() - arrived_at) * 1e3
         return Answer(
             SyncTextEvents(
@@ -189,33 +196,35 @@ class Model:
             )
         )
 
-    def complete(self, prompt: Prompt, **sampling: Any) -> Completion:
+    def complete(self, prompt: Prompt, **given: Any) -> Completion:
         """A whole answer.
 
         Raises:
             TwostrokeError: as `generate`, or the sequence failed.
         """
-        return self.generate(prompt, **sampling).complete()
+        return self.generate(prompt, **given).complete()
 
-    def stream(self, prompt: Prompt, **sampling: Any) -> AsyncAnswer:
+    def stream(self, prompt: Prompt, **given: Any) -> AsyncAnswer:
         """Begins an answer for asyncio; the prompt is tokenised in a thread.
 
             async for token in model.stream("Once upon a time", max_tokens=64):
                 print(token, end="", flush=True)
 
         Raises:
-            RequestError: a parameter is wrong; what is wrong with the prompt shows when the
-                first token is asked for.
+            RequestError: a parameter is wrong; what is wrong with the prompt or the constraint
+                shows when the first token is asked for.
             UnavailableError: the model is closed.
         """
         self._refuse_closed()
-        params = self.sampling(**sampling)
+        constraint, params = self._parameters(given)
 
         def start() -> Callable[[], TextEvents]:
             self._refuse_closed()
             arrived_at = time.monotonic()
-            request = Request(new_request_id(), self.encode(prompt), params)
+            request = Request(new_request_id(), self.encode(prompt), params, constraint)
             tokenise_ms = (time.monotonic() - arrived_at) * 1e3
+            if constraint is not None:
+                self.engine.compile(constraint)
             return lambda: self.events(request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
 
         return AsyncAnswer(start)
@@ -252,6 +261,10 @@ class Model:
             f"<twostroke.Model {self.name!r}: {self.bundle.manifest.precision} on "
             f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
         )
+
+    def _parameters(self, given: Mapping[str, Any]) -> tuple[Constraint | None, SamplingParams]:
+        sampling = {name: given[name] for name in given if name not in frozenset(ConstraintKind)}
+        return constraint_from(given), self.sampling(**sampling)
 
     def _refuse_closed(self) -> None:
         if self._is_closed:

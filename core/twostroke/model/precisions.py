@@ -36,8 +36,7 @@ def check_precisions(bundle: Bundle, model: ModelConfig) -> None:
     if faults:
         raise ConfigError(faults)
     own = bundle.manifest.precision
-    wanted = (model.prefill.precision or model.precision, model.decode.precision or model.precision)
-    if "precision" in model.model_fields_set and "/".join(dict.fromkeys(wanted)) != own:
+    if "precision" in model.model_fields_set and model.both_precisions != own:
         log.warning(
             "%s: precision is set to %s, but the bundle %s is %s and stays so; leave precision "
             "out, or name the source model to have %s exported",

@@ -13,6 +13,7 @@ from twostroke.server.fields import Messages, check_shape
 from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body, begin
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
+from twostroke.server.structure import asked_constraint
 from twostroke.server.turn import Turn, gather
 from twostroke.server.unsupported import refuse_unsupported
 from twostroke.types import FinishedEvent
@@ -29,7 +30,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     raw = await read_json(request)
     body = check_shape(ChatBody, raw)
     refuse_unsupported(raw)
-    turn = await begin(request, body, body.messages)
+    turn = await begin(request, body, body.messages, asked_constraint(raw))
     if body.stream:
         return await stream(request, turn, ChatFrames(turn, wants_usage=body.wants_usage))
     whole = await gather(turn)

@@ -14,6 +14,7 @@ from twostroke.server.fields import check_shape
 from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body, begin
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
+from twostroke.server.structure import asked_constraint
 from twostroke.server.turn import Prompt, Turn, gather
 from twostroke.server.unsupported import refuse_unsupported
 from twostroke.types import FinishedEvent
@@ -24,7 +25,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
     raw = await read_json(request)
     body = check_shape(OpenAIFields, raw)
     refuse_unsupported(raw)
-    turn = await begin(request, body, one_prompt(raw))
+    turn = await begin(request, body, one_prompt(raw), asked_constraint(raw))
     if body.stream:
         return await stream(request, turn, CompletionFrames(turn, wants_usage=body.wants_usage))
     whole = await gather(turn)

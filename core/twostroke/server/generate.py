@@ -1,7 +1,9 @@
 """`POST /generate`: the plain surface. `curl -N` on it types like a person.
 
 The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `SamplingFields`; a field it
-does not know is an error. What comes back depends on `Accept` and `"stream"`:
+does not know is an error. One of `json_schema` (a schema), `json_object` (true), `regex`, `choice`
+(a list of strings) and `grammar` (llguidance's Lark dialect) says what the answer must look like; a
+bad one is a 400 before any byte of the answer. What comes back depends on `Accept` and `"stream"`:
 
 | Accept | "stream" | answer |
 |---|---|---|
@@ -21,6 +23,7 @@ from aiohttp import web
 from pydantic import BeforeValidator, ConfigDict
 
 from twostroke.errors import RequestError, TwostrokeError
+from twostroke.grammar import constraint_from
 from twostroke.model import TextEvent
 from twostroke.server.body import read_json
 from twostroke.server.fields import Int, Messages, SamplingFields, check_shape
@@ -28,7 +31,7 @@ from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, TURN
 from twostroke.server.replies import dump, error_body, json_reply, timings_body
 from twostroke.server.stream import stream
 from twostroke.server.turn import Answer, Prompt, Turn, gather, prepare
-from twostroke.types import FinishedEvent
+from twostroke.types import ConstraintKind, FinishedEvent
 
 TEXT = "text/plain"
 NDJSON = "application/x-ndjson"
@@ -52,6 +55,11 @@ class GenerateBody(SamplingFields):
     model: str | None = None
     stream: bool | None = None
     stop_ids: list[Int] | None = None
+    json_schema: Any = None
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
 
     def source(self) -> Prompt:
         """The prompt or the messages.
@@ -84,6 +92,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
         given,
         request_id=request[REQUEST_ID],
         arrived_at=request[ARRIVED_AT],
+        constraint=constraint_from({kind: getattr(body, kind) for kind in ConstraintKind}),
     )
     if accepted != JSON and body.stream is not False:
         return await stream(request, turn, NdjsonFrames(turn) if accepted == NDJSON else Text())

@@ -13,7 +13,7 @@ from twostroke.server.fields import Int, SamplingFields
 from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, TURN
 from twostroke.server.replies import dump, error_body, timings_body, usage_body
 from twostroke.server.turn import Prompt, Turn, prepare
-from twostroke.types import FinishedEvent
+from twostroke.types import Constraint, FinishedEvent
 
 
 class StreamOptions(BaseModel):
@@ -38,7 +38,9 @@ class OpenAIFields(SamplingFields):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-async def begin(request: web.Request, body: OpenAIFields, prompt: Prompt) -> Turn:
+async def begin(
+    request: web.Request, body: OpenAIFields, prompt: Prompt, constraint: Constraint | None = None
+) -> Turn:
     """Prepares the turn of a request.
 
     Raises:
@@ -53,6 +55,7 @@ async def begin(request: web.Request, body: OpenAIFields, prompt: Prompt) -> Tur
         given,
         request_id=request[REQUEST_ID],
         arrived_at=request[ARRIVED_AT],
+        constraint=constraint,
     )
     request[TURN] = turn
     return turn

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from twostroke.errors import EngineError, UnavailableError
 from twostroke.model import Model, TextEvent
-from twostroke.types import FailedEvent, FinishedEvent, FinishReason, Request
+from twostroke.types import Constraint, FailedEvent, FinishedEvent, FinishReason, Request
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or chat messages."""
@@ -21,6 +21,10 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 # Prompts are tokenised beside the event loop, by few threads: a crowd of long prompts waits
 # for its turn here instead of taking the cores from the running streams.
 _text_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="twostroke-text")
+
+
+# They wait for those that compile, which have limits of their own.
+_grammar_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="twostroke-grammar-wait")
 
 
 def new_id() -> str:
@@ -55,18 +59,23 @@ async def prepare(
     *,
     request_id: str,
     arrived_at: float,
+    constraint: Constraint | None = None,
 ) -> Turn:
-    """Checks the sampling parameters and tokenises the prompt, in a thread.
+    """Checks the sampling parameters, tokenises the prompt and compiles the constraint, in threads.
 
     Raises:
-        RequestError: a parameter or the prompt is wrong.
+        RequestError: a parameter, the prompt or the constraint is wrong.
+        UnavailableError: too many constraints are being compiled.
     """
     sampling = model.sampling(**given)
     loop = asyncio.get_running_loop()
     started = time.monotonic()
     prompt_ids = await loop.run_in_executor(_text_threads, model.encode, prompt)
     tokenise_ms = (time.monotonic() - started) * 1e3
-    return Turn(model, Request(request_id, prompt_ids, sampling), arrived_at, tokenise_ms)
+    if constraint is not None:
+        await loop.run_in_executor(_grammar_threads, model.engine.compile, constraint)
+    request = Request(request_id, prompt_ids, sampling, constraint)
+    return Turn(model, request, arrived_at, tokenise_ms)
 
 
 async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:

@@ -11,7 +11,7 @@ from twostroke.bundle.manifest import (
 from twostroke.bundle.quality import quality_note
 
 
-def measured(kl, top1):
+def measured(kl, top1, precision="int4"):
     verification = Verification(
         num_steps=17,
         prefill_max_abs_diff=1.0,
@@ -32,7 +32,7 @@ def measured(kl, top1):
         ),
         context_tokens=32,
         kv_layers=(KVLayer(num_kv_heads=1, head_dim=4),),
-        graphs=both_strokes(Quantisation(precision="int4")),
+        graphs=both_strokes(Quantisation(precision=precision)),
         verifications=(verification,),
     )
 
@@ -48,3 +48,11 @@ def test_a_lossy_bundle_is_told(kl, top1):
 @pytest.mark.parametrize(("kl", "top1"), [(0.002, 0.97), (None, None)])
 def test_a_faithful_or_unmeasured_bundle_needs_no_note(kl, top1):
     assert quality_note(measured(kl, top1)) is None
+
+
+@pytest.mark.parametrize(
+    ("precision", "closer"),
+    [("int4", "mixed and int8 stay"), ("mixed", "a smaller --mixed-kl"), ("int8", "fp32 is exact")],
+)
+def test_the_note_names_something_better(precision, closer):
+    assert closer in quality_note(measured(0.2, 0.7, precision))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_stages_go_to_stderr_and_the_summary_to_stdout(twostroke, stranger, tmp_
     assert first.startswith("out: mine, echo with 0 parameters, fp32, context 32 tokens, ")
     assert "tokenizer.json" in files
     assert last == '  try: twostroke generate --model out "Once upon a time"'
-    assert [line.split(None, 2)[2] for line in done.stderr.splitlines()] == [
+    assert [line.split()[-1] for line in done.stderr.splitlines()] == [
         "loading",
         "tracing",
         "writing",
@@ -89,7 +90,9 @@ def test_stages_go_to_stderr_and_the_summary_to_stdout(twostroke, stranger, tmp_
         (("x", "out", "--exporter", "fake", "--precision", "int4"), "makes fp32, int8, not int4"),
         (("x", "out"), "several exporters are installed; choose with --exporter: fake, "),
         (("x", "out", "--exporter", "none"), "there is no exporter 'none'; installed are: fake, "),
-        (("x", "out", "--precision", "int3"), "invalid choice: 'int3'"),
+        (("x", "out", "--precision", "int3"), "'int3' is none of fp32, fp16, bf16"),
+        (("x", "out", "--precision", "int8,,int4"), "'' is none of"),
+        (("x", "out", "--exporter", "fake", "--evaluate", "no.txt"), "no.txt cannot be read"),
         (("x", "out", "--exporter", "fake", "--decode-precision", "int4"), "fp32, int8, not int4"),
         (("x", "out", "--block-size", "48"), "invalid choice: 48 (choose from 16, 32, 64"),
         (("x", "out", "--accuracy-level", "2"), "invalid choice: 2"),
@@ -132,7 +135,9 @@ def test_ctrl_c_leaves_nothing_behind(echo_environment, stranger, tmp_path):
 
 def test_what_is_asked_reaches_the_exporter(tmp_path, monkeypatch):
     asked = []
-    fake = ExporterSpec("fake", 1, "", ("fp32", "int8", "int4"), lambda o, p: asked.append(o))
+    fake = ExporterSpec(
+        "fake", 1, "", ("fp32", "int8", "mixed", "int4"), lambda o, p: asked.append(o)
+    )
     monkeypatch.setattr(
         "twostroke.backends.discovery.load_plugins", lambda: Plugins({}, {"fake": fake}, ())
     )
@@ -142,10 +147,16 @@ def test_what_is_asked_reaches_the_exporter(tmp_path, monkeypatch):
         ["--prefill-precision", "int8", "--decode-precision", "int4", "--block-size", "64"],
         ["--symmetric", "--accuracy-level", "0", "--activations", "fp16", "--kv-dtype", "int8"],
         ["--asymmetric"],
+        ["--precision", "mixed", "--mixed-kl", "0.02", "--mixed-mb", "1.5", "--evaluate", __file__],
+        ["--precision", "int8,mixed", "--mixed-kl", "0.02"],
     ):
         with contextlib.suppress(Exception):  # the fake makes nothing that could be shown
             main(["export", "source", out, *flags])
-    plain, pair, all_else, zeros = asked
+    plain, pair, all_else, zeros, mixed, first, *others = asked
+    assert (mixed.mixed_kl, mixed.mixed_budget_bytes) == (0.02, 1_500_000)
+    assert mixed.evaluate == Path(__file__)
+    assert (first.precision, first.mixed_kl) == ("int8", None)
+    assert [(other.precision, other.mixed_kl) for other in others] == [("mixed", 0.02)]
     assert (plain.prefill_precision, plain.block_size, plain.is_symmetric) == (None, None, None)
     assert (plain.accuracy_level, plain.activations, plain.kv_dtype) == (None, None, None)
     assert (pair.precision, pair.prefill_precision, pair.decode_precision) == (

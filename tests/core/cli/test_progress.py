@@ -47,20 +47,40 @@ def show(out, steps=STEPS) -> str:
 
 def test_elsewhere_than_on_a_terminal_each_stage_is_a_line(clock_s):
     assert show(io.StringIO()) == (
-        "  0%  0:01  loading\n 20%  0:03  tracing prefill\n100%  0:05  writing\n"
+        "  0%  0:01  loading\n 20%  0:03  0:12 left  tracing prefill\n100%  0:05  writing\n"
     )
 
 
-def test_on_a_terminal_a_stage_is_a_line_that_changes(clock_s):
+def test_on_a_terminal_it_is_one_line_that_changes(clock_s):
     text = show(Terminal())
-    lines = text.split("\n")
-    assert [line.rpartition("\x1b[K")[2] for line in lines] == [
-        " 10%  0:02  loading",
-        " 50%  0:04  tracing prefill",
-        "100%  0:05  writing",
-        "",
-    ]
+    assert text.count("\n") == 1
     assert text.endswith("\n")
+    assert text.strip("\n").split("\r\x1b[K")[1:] == [
+        "  0%  0:01  loading",
+        " 10%  0:02  0:18 left  loading",
+        " 20%  0:03  0:12 left  tracing prefill",
+        " 50%  0:04  0:04 left  tracing prefill",
+        "100%  0:05  writing",
+    ]
+
+
+def test_what_is_left_never_grows_and_percents_never_fall(clock_s):
+    steps = [Progress("a", 0.5), Progress("b", 0.5), Progress("c", 0.4), Progress("d", 0.9)]
+    lines = show(io.StringIO(), steps).splitlines()
+    assert lines == [
+        " 50%  0:01  0:01 left  a",
+        " 50%  0:02  0:00 left  b",
+        " 50%  0:03  0:00 left  c",
+        " 90%  0:04  0:00 left  d",
+    ]
+
+
+def test_another_job_begins_anew(clock_s):
+    steps = [Progress("load one", 0.0), Progress("done", 1.0), Progress("load two", 0.0)]
+    assert show(io.StringIO(), [*steps, Progress("trace", 0.5)]).splitlines()[2:] == [
+        "  0%  0:00  load two",
+        " 50%  0:01  0:01 left  trace",
+    ]
 
 
 def test_a_terminal_is_not_flooded(monkeypatch):
@@ -106,7 +126,7 @@ def test_a_log_record_gets_a_line_of_its_own():
     finally:
         root.removeHandler(handler)
     screen = [line.rpartition("\x1b[K")[2] for line in out.getvalue().split("\n")]
-    assert screen == ["somebody asked", " 50%  0:00  tracing", "ready", ""]
+    assert screen == ["somebody asked", " 50%  0:00  0:00 left  tracing", "ready", ""]
     assert not handler.filters
 
 

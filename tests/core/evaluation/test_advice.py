@@ -49,6 +49,7 @@ def evaluated(
         backend="cpu",
         perplexity=perplexity,
         source=None if kl is None else "m fp32",
+        source_perplexity=None if kl is None else 19.9,
         mean_kl=kl,
         top1_agreement=top1,
     )
@@ -92,7 +93,10 @@ def test_the_table_is_aligned_and_says_what_it_is_of():
     assert rows[1].split()[-3:] == ["20.10", "0.0050", "96.0%"]
     assert rows[2].split()[-4:] == ["-", "20.00", "-", "-"]
     assert len({len(row) for row in rows}) == 1
-    assert footer == "2047 tokens of book.txt in windows of 512, against m fp32, on cpu"
+    assert (
+        footer
+        == "2047 tokens of book.txt in windows of 512, against m fp32 (perplexity 19.90), on cpu"
+    )
 
 
 def test_json_has_every_figure():

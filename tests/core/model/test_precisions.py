@@ -12,6 +12,8 @@ from twostroke.config.schema import ModelConfig
 from twostroke.errors import ConfigError
 from twostroke.model.precisions import check_precisions, export_options
 
+from .conftest import OpenModel
+
 
 def model(**settings: Any) -> ModelConfig:
     return ModelConfig.model_validate({"name": "mine", "source": "org/name", **settings})
@@ -77,6 +79,17 @@ def test_a_bundle_that_lacks_something_is_refused_with_what_it_holds(pair: Bundl
         "--activations fp16",
     ):
         assert words in told
+
+
+def test_opening_a_model_compares_them(open_model: OpenModel) -> None:
+    open_model(prefill={"precision": "fp32"}, kv={"dtype": "float32"})
+    with pytest.raises(ConfigError, match=r"decode\.precision is int4.*holds decode in fp32"):
+        open_model(decode={"precision": "int4"})
+
+
+def test_two_precisions_are_named_as_one() -> None:
+    assert model(precision="int4").both_precisions == "int4"
+    assert model(precision="int4", prefill={"precision": "fp16"}).both_precisions == "fp16/int4"
 
 
 def test_the_models_own_precision_is_only_told_of(

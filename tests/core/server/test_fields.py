@@ -84,7 +84,7 @@ def test_generate_names_the_nearest_field(name, nearest):
 
 def test_generate_lists_its_fields_where_none_is_near():
     error = refusal(GenerateBody, {"zzz": 1})
-    assert str(error).startswith("'zzz' is not a field of this request. Known are frequency_")
+    assert str(error).startswith("'zzz' is not a field of this request. Known are choice, fre")
 
 
 def test_generate_names_every_unknown_field():
@@ -161,8 +161,8 @@ def test_other_prompts_are_refused(body, expected):
         ("suffix", "end"),
         ("tools", [{"type": "function"}]),
         ("tool_choice", "required"),
-        ("response_format", {"type": "json_object"}),
-        ("guided_regex", "a+"),
+        ("grammar", "root ::= [a-z]+"),
+        ("guided_decoding_backend", "outlines"),
         ("modalities", ["text", "audio"]),
         ("audio", {"voice": "x"}),
         ("chat_template", "{{ 1 }}"),
@@ -184,7 +184,7 @@ def test_a_field_that_would_change_the_answer_is_refused_by_name(field, value):
     "body",
     [
         {"n": 1, "best_of": 1, "echo": False, "logprobs": False, "suffix": None},
-        {"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}},
+        {"tools": [], "tool_choice": "auto", "grammar": ""},
         {"skip_special_tokens": True, "repeat_penalty": 1.0, "length_penalty": 1, "n_predict": -1},
         {"user": "me", "store": True, "metadata": {}, "reasoning_effort": "low", "logprobs": None},
     ],

@@ -20,7 +20,22 @@ _odd = st.recursive(
 _message = st.fixed_dictionaries(
     {}, optional={"role": st.sampled_from(["user", "system", "tool"]) | _odd, "content": _odd}
 )
-_fields = [*SamplingFields.model_fields, *HARMLESS, "stream", "stream_options", "model"]
+_structure = [
+    "response_format",
+    "structured_outputs",
+    "guided_json",
+    "guided_choice",
+    "json_schema",
+]
+_fields = [
+    *SamplingFields.model_fields,
+    *HARMLESS,
+    *_structure,
+    "stream",
+    "stream_options",
+    "model",
+    "regex",
+]
 _bodies = st.builds(
     lambda base, more: {"max_tokens": 4, **base, **more},
     st.sampled_from([{"prompt": "hi"}, {"messages": [{"role": "user", "content": "hi"}]}, {}])
