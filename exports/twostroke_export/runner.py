@@ -16,6 +16,7 @@ import onnxruntime as ort
 
 from twostroke.bundle import contract
 from twostroke.bundle.manifest import Dialect, KVLayer, graph_file
+from twostroke.errors import ExportError
 from twostroke.types import Stroke
 
 Logits = npt.NDArray[np.float32]
@@ -161,4 +162,11 @@ def _open(path: Path, dialect: Dialect) -> ort.InferenceSession:
     if b"MatMulNBits" not in path.read_bytes():
         # Floats multiply as fast unpacked, and stay in the mapped file instead of beside it.
         options.add_session_config_entry("session.disable_prepacking", "1")
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of a type for each cause, with no base of their own
+        reason = str(error).strip().splitlines()[0][:300]
+        raise ExportError(
+            f"{path.name} was made, but ONNX Runtime cannot load it on the CPU ({reason}), so it "
+            f"cannot be verified and nothing was written; please report the architecture."
+        ) from error

@@ -66,9 +66,9 @@ def _other_cache(bundle: Bundle, model: ModelConfig) -> list[str]:
     if asked in ("auto", found):
         return []
     flags = {
-        "float32": "--activations fp32",
-        "float16": "--activations fp16",
-        "bfloat16": "--activations bf16",
+        "float32": "--kv-dtype auto --activations fp32",
+        "float16": "--kv-dtype auto --activations fp16",
+        "bfloat16": "--kv-dtype auto --activations bf16",
         "int8": "--kv-dtype int8",
     }
     return [

@@ -1,9 +1,14 @@
 """GroupQueryAttention in plain operators, over a cache that grows by concatenation.
 
 past [batch, kv_heads, past, head_dim] and the new keys give present [batch, kv_heads, total,
-head_dim]. Queries of one key head are laid above one another, [batch, kv_heads, groups *
-sequence, head_dim], so that no key head is repeated. The causal mask comes from the sizes alone,
-which is right for rows of equal length; the softmax is computed in float32.
+head_dim]. The causal mask comes from the sizes alone, which is right for rows of equal length; the
+softmax is computed in float32.
+
+Where several query heads share a key head, a prompt repeats the key heads: compilers recognise
+that as attention and carry it out without the copy (OpenVINO prefills 2,048 tokens in 0.8 of the
+time and 0.6 of the memory that grouped queries take). A single token lays the queries of a key head
+above one another instead, [batch, kv_heads, groups, head_dim], and reads the cache once (0.7 of the
+time).
 """
 
 from __future__ import annotations
@@ -68,9 +73,10 @@ def plain_attention(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
     values = ops("Concat", required(node, 4), value, axis=2)
     scores = _scores(ops, node, heads, query, keys)  # [batch, heads, sequence, total]
     weights = _softmax(ops, heads, scores, optional(node, _SINK_INPUT))
-    if heads.num_groups > 1:
+    if ops.is_single_token and heads.num_groups > 1:
         weights = ops("Reshape", weights, ops.ints(0, heads.num_kv_heads, -1, 0))
-    attended = ops("MatMul", weights, values)  # [batch, kv_heads, groups * sequence, head_dim]
+    # [batch, heads, sequence, head_dim], or of a single token [batch, kv_heads, groups, head_dim]
+    attended = ops("MatMul", weights, _repeated(ops, heads, values))
     return [_together(ops, heads, attended), keys, values]
 
 
@@ -125,12 +131,10 @@ def _by_heads(ops: PlainOps, states: ir.Value, num_heads: int, head_dim: int) ->
 
 
 def _together(ops: PlainOps, heads: _Heads, attended: ir.Value) -> ir.Value:
-    """[batch, kv_heads, groups * sequence, head_dim] -> [batch, sequence, heads * head_dim]."""
+    """[batch, heads, sequence, head_dim] -> [batch, sequence, heads * head_dim]."""
     width = heads.num_heads * heads.head_dim
     if ops.is_single_token:
         return ops("Reshape", attended, ops.ints(0, 1, width))
-    if heads.num_groups > 1:
-        attended = ops("Reshape", attended, ops.ints(0, heads.num_heads, -1, heads.head_dim))
     turned = ops("Transpose", attended, perm=(0, 2, 1, 3))
     return ops("Reshape", turned, ops.ints(0, 0, width))
 
@@ -143,10 +147,12 @@ def _scores(
     if "scale" in node.attributes:
         scale = node.attributes["scale"].as_float()
     query = ops("Mul", query, ops.scalar(scale, heads.dtype))
-    if heads.num_groups > 1:
+    is_grouped = ops.is_single_token and heads.num_groups > 1
+    if is_grouped:
         query = ops("Reshape", query, ops.ints(0, heads.num_kv_heads, -1, heads.head_dim))
-    scores = ops("MatMul", query, ops("Transpose", keys, perm=(0, 1, 3, 2)))
-    if heads.num_groups > 1:
+    turned = ops("Transpose", _repeated(ops, heads, keys), perm=(0, 1, 3, 2))
+    scores = ops("MatMul", query, turned)
+    if is_grouped:
         scores = ops("Reshape", scores, ops.ints(0, heads.num_heads, -1, 0))
     scores = ops.cast(scores, heads.dtype, _FLOAT)
     cap = float(_attribute(node, "softcap"))
@@ -155,6 +161,15 @@ def _scores(
         scores = ops("Mul", ops("Tanh", ops("Div", scores, limit)), limit)
     mask = causal_mask(ops, required(node, 3), int(_attribute(node, "local_window_size")))
     return scores if mask is None else ops("Add", scores, mask)
+
+
+def _repeated(ops: PlainOps, heads: _Heads, states: ir.Value) -> ir.Value:
+    """[batch, kv_heads, total, head_dim] with a head for each query head; one token needs none."""
+    if ops.is_single_token or heads.num_groups == 1:
+        return states
+    apart = ops("Unsqueeze", states, ops.ints(2))
+    repeated = ops("Expand", apart, ops.ints(1, 1, heads.num_groups, 1, 1))
+    return ops("Reshape", repeated, ops.ints(0, heads.num_heads, -1, heads.head_dim))
 
 
 def _softmax(ops: PlainOps, heads: _Heads, scores: ir.Value, sinks: ir.Value | None) -> ir.Value:
