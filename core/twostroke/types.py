@@ -39,6 +39,9 @@ class SamplingParams:
     Repetition penalty follows CTRL (Keskar et al. 2019): positive logits of tokens seen in prompt
     or answer are divided by it, negative ones multiplied. Presence and frequency penalties follow
     OpenAI's definition: subtracted once, and per occurrence, for tokens seen in the *answer*.
+    `logprobs` and `prompt_logprobs` ask for log-probabilities of the answer's and of the prompt's
+    tokens with so many alternatives each; None asks for none. They are of the model's own
+    distribution, whatever temperature, penalties or a grammar make of it.
     """
 
     max_tokens: int | None = None  # None: up to the end of the context
@@ -54,6 +57,8 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_ids: frozenset[TokenId] = frozenset()
     ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         ranges = {  # name: (low, high), both inclusive
@@ -129,21 +134,40 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural logarithm of a token's probability, and of the most likely ones', best first."""
+
+    token_id: TokenId
+    logprob: float  # 0 or less; -infinity is possible
+    top: tuple[tuple[TokenId, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One more token. `index` counts from 0 within the answer."""
+    """One more token. `index` counts from 0 within the answer.
+
+    `logprob` is there where the request asks for it.
+    """
 
     token_id: TokenId
     index: int
+    logprob: TokenLogprob | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvent:
-    """Terminal: the sequence ended as it should, or was aborted."""
+    """Terminal: the sequence ended as it should, or was aborted.
+
+    Where the request asks for them: `prompt_logprobs` has one for each token of the prompt (None
+    for the first), `end_logprob` is that of the token that ended the answer and sent no TokenEvent.
+    """
 
     reason: FinishReason
     num_prompt_tokens: int
     num_completion_tokens: int
     timings: Timings
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
+    end_logprob: TokenLogprob | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
-from twostroke.bundle.manifest import GraphFact
+from twostroke.bundle.manifest import GraphFact, Manifest
 from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
 from twostroke.engine.kv_cache import KVCache
@@ -51,14 +51,7 @@ def build_engine(
         PlacementError, BundleError: from the backends, or a dialect that the bundle lacks.
     """
     manifest = bundle.manifest
-    context_tokens = limits.context_tokens or manifest.context_tokens
-    if context_tokens > manifest.context_tokens:
-        raise ConfigError(
-            [
-                f"context_tokens is {context_tokens}, the bundle {manifest.name!r} was exported "
-                f"for {manifest.context_tokens}. Lower it or export with a longer --context."
-            ]
-        )
+    context_tokens = _context(manifest, limits)
     plan = _plan(bundle, prefill_backend, decode_backend, context_tokens, limits, dialects or {})
     runner = open_runner(
         bundle,
@@ -94,6 +87,19 @@ def build_engine(
             frozenset(manifest.tokens.eos_ids),
         ),
     )
+
+
+def _context(manifest: Manifest, limits: EngineLimits) -> int:
+    """The context of the sequences: what the limits say, at most the bundle's."""
+    context_tokens = limits.context_tokens or manifest.context_tokens
+    if context_tokens > manifest.context_tokens:
+        raise ConfigError(
+            [
+                f"context_tokens is {context_tokens}, the bundle {manifest.name!r} was exported "
+                f"for {manifest.context_tokens}. Lower it or export with a longer --context."
+            ]
+        )
+    return context_tokens
 
 
 def open_runner(

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from twostroke.backends.protocol import Placement
 from twostroke.engine.intake import Intake, Sink, Work
 from twostroke.engine.limits import EngineStats
+from twostroke.engine.logprobs import PromptLogprobs
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Scheduler
@@ -127,6 +128,9 @@ class Engine:
             SamplerState(params, request.prompt_ids),
             eos_ids | params.stop_ids,
             matcher,
+            None
+            if params.prompt_logprobs is None
+            else PromptLogprobs(request.prompt_ids, params.prompt_logprobs),
         )
         self._intake.submit(work)
 

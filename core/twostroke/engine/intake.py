@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twostroke.engine.limits import EngineStats
+from twostroke.engine.logprobs import PromptLogprobs
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Plan, PrefillChunk, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.errors import RequestError, UnavailableError
 from twostroke.grammar import Matcher
 from twostroke.life.timeline import Timeline
-from twostroke.types import Event, FinishReason, TokenId
+from twostroke.types import Event, FinishReason, TokenId, TokenLogprob
 
 Sink = Callable[[Event], None]
 
@@ -32,6 +33,8 @@ class Work:
     sampler: SamplerState
     stop_ids: frozenset[TokenId]  # end-of-sequence ids and the request's own
     matcher: Matcher | None = None  # of a constrained answer
+    prompt_logprobs: PromptLogprobs | None = None  # where they are asked for
+    end_logprob: TokenLogprob | None = None
 
     @property
     def request_id(self) -> str:
@@ -75,7 +78,7 @@ class Intake:
                 raise RequestError(
                     f"A request with the id {work.request_id!r} is running. Ids must be unique."
                 )
-            if work.sequence.is_full:
+            if work.sequence.is_full and work.prompt_logprobs is None:
                 work.sequence.phase = Phase.ENDED  # never needs a row
                 self._to_finish.append(work)
             else:

@@ -9,13 +9,22 @@ import logging
 from collections.abc import Sequence
 
 from twostroke.engine.intake import Intake, Step, Work
+from twostroke.engine.logprobs import token_logprob
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import UNUSABLE, Logits, sample
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
 from twostroke.engine.sequence import Phase
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.life.timeline import Clock
-from twostroke.types import Event, FailedEvent, FinishedEvent, FinishReason, TokenEvent, TokenId
+from twostroke.types import (
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    TokenEvent,
+    TokenId,
+    TokenLogprob,
+)
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +61,9 @@ class Stepper:
         work = self._intake.work_of(chunk.sequence)
         work.timeline.start_prefill(self._clock())
         try:
-            logits = self._runner.prefill(
-                chunk.row, chunk.start, chunk.token_ids, is_last=chunk.is_last
-            )  # [1, vocab]
-            tokens = self._choose(logits, [work]) if chunk.is_last else []
+            logits = self._read(chunk, work)  # [1, vocab]
+            is_asked = chunk.is_last and not work.sequence.is_full
+            tokens = self._choose(logits, [work]) if is_asked else []
         except Exception as fault:
             self._fail([work], fault, "prefill")
             return
@@ -64,7 +72,20 @@ class Stepper:
         self._intake.commit_prefill(chunk)
         if chunk.is_last:
             work.timeline.end_prefill(self._clock())
-            self._accept(work, tokens[0])
+            if tokens:
+                self._accept(work, tokens[0], logits[0])
+            else:
+                self._finish(work, FinishReason.LENGTH)
+
+    def _read(self, chunk: PrefillChunk, work: Work) -> Logits:
+        """Runs a chunk of a prompt; the logits of its last token, [1, vocab]."""
+        if work.prompt_logprobs is None:
+            return self._runner.prefill(
+                chunk.row, chunk.start, chunk.token_ids, is_last=chunk.is_last
+            )
+        logits = self._runner.score(chunk.row, chunk.start, chunk.token_ids)  # [num_tokens, vocab]
+        work.prompt_logprobs.add(chunk.start, logits)
+        return logits[-1:]
 
     def _decode(self, batch: DecodeBatch) -> None:
         works = [None if s is None else self._intake.work_of(s) for s in batch.sequences]
@@ -77,10 +98,10 @@ class Stepper:
         except Exception as fault:
             self._fail(served, fault, "decode")
             return
-        for work, token_id in zip(works, tokens, strict=True):
+        for work, token_id, row in zip(works, tokens, logits, strict=True):  # row: [vocab]
             if work is not None and work.sequence.phase is not Phase.ENDED:
                 self._intake.commit_decode(work.sequence)
-                self._accept(work, token_id)
+                self._accept(work, token_id, row)
 
     def _choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
         """A token for each row of `logits`, [batch, vocab]; ends those whose grammar fails."""
@@ -95,8 +116,8 @@ class Stepper:
                 states[row] = None
         return sample(logits, states)
 
-    def _accept(self, work: Work, token_id: TokenId) -> None:
-        """Takes a sampled token: tells it, or ends the sequence."""
+    def _accept(self, work: Work, token_id: TokenId, logits: Logits) -> None:
+        """Takes a token sampled from `logits`, [vocab]: tells it, or ends the sequence."""
         if token_id == UNUSABLE:
             fault = EngineError(
                 "The graph answered logits that are no finite numbers, so no token can be chosen. "
@@ -108,7 +129,9 @@ class Stepper:
         sequence.answer_ids.append(token_id)
         work.sampler.add(token_id)
         work.timeline.add_token(self._clock())
+        logprob = _logprob(work, token_id, logits)
         if token_id in work.stop_ids:
+            work.end_logprob = logprob
             self._finish(work, FinishReason.STOP)
             return
         if work.matcher is not None:
@@ -117,7 +140,7 @@ class Stepper:
             except Exception as fault:
                 self._fail([work], fault, "follow the grammar")
                 return
-        if not self._tell(work, TokenEvent(token_id, len(sequence.answer_ids) - 1)):
+        if not self._tell(work, TokenEvent(token_id, len(sequence.answer_ids) - 1, logprob)):
             self._finish(work, FinishReason.ABORTED)
         elif work.matcher is not None and work.matcher.is_complete:
             self._finish(work, FinishReason.STOP)  # only an end-of-sequence token could follow
@@ -138,6 +161,8 @@ class Stepper:
                 num_prompt_tokens=len(sequence.prompt_ids),
                 num_completion_tokens=len(sequence.answer_ids),
                 timings=work.timeline.timings(),
+                prompt_logprobs=work.prompt_logprobs.found if work.prompt_logprobs else (),
+                end_logprob=work.end_logprob,
             ),
         )
 
@@ -164,3 +189,8 @@ class Stepper:
             log.exception("the listener of request %s failed", work.request_id)
             return False
         return True
+
+
+def _logprob(work: Work, token_id: TokenId, logits: Logits) -> TokenLogprob | None:
+    num_top = work.sampler.params.logprobs
+    return None if num_top is None else token_logprob(logits, token_id, num_top)

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from twostroke.model.events import AnswerEvent, SyncTextEvents, TextEvent, TextEvents
-from twostroke.types import FailedEvent, FinishedEvent, FinishReason, Timings, TokenId
+from twostroke.types import FailedEvent, FinishedEvent, FinishReason, Timings, TokenId, TokenLogprob
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Token:
     text: str
     token_id: TokenId
     index: int
+    logprob: TokenLogprob | None = None  # where `logprobs` was given
 
     def __str__(self) -> str:
         return self.text
@@ -76,7 +77,7 @@ class _Gathered:
             self._pieces.append(event.text)
             if event.index == len(self._token_ids):
                 self._token_ids.append(event.token_id)
-            return Token(event.text, event.token_id, event.index)
+            return Token(event.text, event.token_id, event.index, event.logprob)
         if isinstance(event, FailedEvent):
             raise event.error
         self._completion = self._complete(event)

@@ -19,6 +19,7 @@ from twostroke.types import (
     Timings,
     TokenEvent,
     TokenId,
+    TokenLogprob,
 )
 
 
@@ -33,6 +34,7 @@ class TextEvent:
     token_id: TokenId
     index: int
     text: str
+    logprob: TokenLogprob | None = None
 
 
 AnswerEvent = TextEvent | FinishedEvent | FailedEvent
@@ -72,14 +74,18 @@ class AnswerText:
         self._last = event
         piece = self._detokenizer.push(event.token_id)
         text, self.is_stopped = self._matcher.push(piece)
-        return TextEvent(event.token_id, event.index, text)
+        return TextEvent(event.token_id, event.index, text, event.logprob)
 
     def _stopped(self, event: FinishedEvent | FailedEvent) -> FinishedEvent:
         # The engine may have gone on for a step: only tokens up to the stop string count. A fault
         # in that step can't spoil an answer that was complete.
         num_tokens = self._last.index + 1 if self._last else 0
-        timings = event.timings if isinstance(event, FinishedEvent) else Timings()
-        return FinishedEvent(FinishReason.STOP, self._num_prompt_tokens, num_tokens, timings)
+        if isinstance(event, FailedEvent):
+            stopped = FinishReason.STOP
+            return FinishedEvent(stopped, self._num_prompt_tokens, num_tokens, Timings())
+        return replace(
+            event, reason=FinishReason.STOP, num_completion_tokens=num_tokens, end_logprob=None
+        )
 
 
 class _ReadyEvents:

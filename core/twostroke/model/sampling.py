@@ -17,6 +17,7 @@ from twostroke.types import SamplingParams, TokenId
 MAX_STOPS = 64
 MAX_STOP_CHARS = 4_096
 MAX_BIAS = 100.0
+MAX_LOGPROBS = 20
 
 _Check = Callable[[str, Any], Any]
 NAMES = tuple(item.name for item in dataclasses.fields(SamplingParams))
@@ -52,6 +53,8 @@ def build_sampling(
         "stop": _stops,
         "stop_ids": partial(_ids, vocab_size=vocab_size),
         "ignore_eos": _flag,
+        "logprobs": _num_top,
+        "prompt_logprobs": _num_top,
     }
     for name in given:
         if name not in NAMES:
@@ -99,6 +102,13 @@ def _integer(name: str, value: Any, low: int = 0) -> int:
 
 def _top_k(name: str, value: Any) -> int:
     return max(_integer(name, value, low=-1), 0)
+
+
+def _num_top(name: str, value: Any) -> int:
+    count = _integer(name, value)
+    if count > MAX_LOGPROBS:
+        raise RequestError(f"{name} must be 0 to {MAX_LOGPROBS}, not {_shown(count)}", param=name)
+    return count
 
 
 def _seed(name: str, value: Any) -> int:

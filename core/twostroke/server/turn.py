@@ -13,7 +13,14 @@ from uuid import uuid4
 
 from twostroke.errors import EngineError, UnavailableError
 from twostroke.model import Model, TextEvent
-from twostroke.types import Constraint, FailedEvent, FinishedEvent, FinishReason, Request
+from twostroke.types import (
+    Constraint,
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    Request,
+    TokenLogprob,
+)
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or chat messages."""
@@ -50,6 +57,8 @@ class Answer:
 
     text: str
     finished: FinishedEvent
+    logprobs: tuple[TokenLogprob, ...] = ()  # where the request asks for them, one a token
+    offsets: tuple[int, ...] = ()  # where in the text each of those tokens begins, in characters
 
 
 async def prepare(
@@ -105,10 +114,17 @@ async def gather(turn: Turn) -> Answer:
         TwostrokeError: as `answer`.
     """
     pieces: list[str] = []
+    logprobs: list[TokenLogprob] = []
+    offsets: list[int] = []
+    num_characters = 0
     async with aclosing(answer(turn)) as events:
         async for event in events:
             if isinstance(event, TextEvent):
+                if event.logprob is not None:
+                    logprobs.append(event.logprob)
+                    offsets.append(num_characters)
                 pieces.append(event.text)
+                num_characters += len(event.text)
     if turn.finished is None:
         raise EngineError("The answer ended before it was complete; try again.")
-    return Answer("".join(pieces), turn.finished)
+    return Answer("".join(pieces), turn.finished, tuple(logprobs), tuple(offsets))

@@ -7,7 +7,7 @@ make the answer another one is refused by name. Silently different is the worst 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from twostroke.errors import RequestError
@@ -57,13 +57,15 @@ HARMLESS: dict[str, tuple[Any, ...]] = {
 }
 
 
-def refuse_unsupported(body: Mapping[str, Any]) -> None:
+def refuse_unsupported(body: Mapping[str, Any], taken: Collection[str] = ()) -> None:
     """Refuses a body with a field that would change the answer but is not built.
+
+    `taken` are fields that the surface at hand does build.
 
     Raises:
         RequestError: names the field and the values that are taken.
     """
-    for name in body.keys() & HARMLESS.keys():
+    for name in (body.keys() & HARMLESS.keys()).difference(taken):
         value, harmless = body[name], HARMLESS[name]
         if value is None or any(_same(value, allowed) for allowed in harmless):
             continue

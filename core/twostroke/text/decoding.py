@@ -55,6 +55,17 @@ class Decoding:
         match = _BYTE_TOKEN.fullmatch(self._core.id_to_token(token_id) or "")
         return None if match is None else int(match[1], 16)
 
+    def piece_bytes(self, token_id: TokenId) -> bytes:
+        """Bytes of a token in the middle of a text; b"" for one that never shows."""
+        if self.is_byte_level or self.skips(token_id):
+            return self.token_bytes(token_id) if self.is_byte_level else b""
+        byte = self.single_byte(token_id)
+        if byte is not None:
+            return bytes([byte])
+        before = self.neutral()
+        whole = self.decode([*before, token_id])
+        return whole.removeprefix(self.decode(before) if before else "").encode()
+
     def neutral(self) -> list[TokenId]:
         """An id (in a list, empty where none is found) to decode others behind: a plain letter.
 

@@ -108,6 +108,15 @@ class Tokenizer:
         text: str | None = self._core.id_to_token(token_id)
         return text
 
+    def spelling(self, token_id: TokenId) -> bytes:
+        """The bytes that a token stands for, maybe a part of a character; b"" for an unknown id.
+
+        Of a control token, its own text.
+        """
+        if token_id in self.decoding.special_ids:
+            return (self.token(token_id) or "").encode()
+        return self.decoding.piece_bytes(token_id)
+
     @cached_property
     def _plain_core(self) -> tokenizers.Tokenizer:
         plain = tokenizers.Tokenizer(self._core.model)  # shares the vocabulary

@@ -136,3 +136,14 @@ def test_added_tokens_keep_their_ids_in_plain_text() -> None:
     assert ids[-1] == core.token_to_id("yy")
     assert tokenizer.control.id_set.isdisjoint(ids)
     assert tokenizer.decode(ids) == "a<|b|>zz<|c|>yy"
+
+
+def test_tokens_are_spelt_in_bytes_in_every_kind_of_vocabulary(
+    demo: Tokenizer, llama_like: Tokenizer
+) -> None:
+    for tokenizer in (demo, llama_like):
+        ids = tokenizer.encode("x the Paris 😀é.", special=False, add_bos=False)
+        spelt = b"".join(map(tokenizer.spelling, ids))
+        assert spelt.removeprefix(b" ").decode() == "x the Paris 😀é."
+        assert tokenizer.spelling(10**6) == b""
+    assert demo.spelling(demo.control.ids["<|im_end|>"]) == b"<|im_end|>"
