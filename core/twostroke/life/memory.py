@@ -61,11 +61,12 @@ class MemoryPlan:
         return self.needs.num_bytes + self.kv_bytes
 
     def bytes_now(self, touched_tokens: int) -> int:
-        """What is taken where rows hold or held `touched_tokens` of cache."""
+        """What is taken where rows hold or held `touched_tokens` of cache, and none is scored."""
         if not self.touches_lazily:
             return self.total_bytes
         touched_bytes = touched_tokens * self.kv_bytes_per_token + self.spare_bytes
-        return self.needs.num_bytes + min(touched_bytes, self.kv_bytes)
+        quiet_bytes = self.needs.num_bytes - self.needs.scoring_bytes
+        return quiet_bytes + min(touched_bytes, self.kv_bytes)
 
 
 def kv_capacity(context_tokens: int) -> int:

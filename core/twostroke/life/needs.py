@@ -26,7 +26,8 @@ class Needs:
 
     `prefill_weights_bytes` and `decode_weights_bytes` are what each session adds: what both share
     counts to the first. `free_bytes` is what was free before; None: not known. `process_bytes` is
-    what the process took before its first model.
+    what the process took before its first model; `scoring_bytes` what prompt log-probabilities take
+    where a request asks for them: the logits of a chunk, twice.
     """
 
     prefill_weights_bytes: int = 0
@@ -34,6 +35,7 @@ class Needs:
     workspace_bytes: int = 0
     free_bytes: int | None = None
     process_bytes: int | None = None
+    scoring_bytes: int = 0
 
     @property
     def weights_bytes(self) -> int:
@@ -42,8 +44,8 @@ class Needs:
 
     @property
     def num_bytes(self) -> int:
-        """Weights and workspace."""
-        return self.weights_bytes + self.workspace_bytes
+        """Weights and workspace, at most."""
+        return self.weights_bytes + self.workspace_bytes + self.scoring_bytes
 
     @property
     def left_bytes(self) -> int:
@@ -98,6 +100,7 @@ def engine_needs(
         workspace.num_bytes + (chunk_tokens * vocab_size * 4 if answers_all else 0),
         device.memory_bytes if known else free_memory_bytes(),
         process_bytes(),
+        2 * min(chunk_tokens, context_tokens) * vocab_size * 4,
     )
 
 

@@ -50,6 +50,7 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
         "decode_weights_bytes": plan.needs.decode_weights_bytes,
         "weights_file_bytes": stored_weights_bytes(bundle),
         "workspace_bytes": plan.needs.workspace_bytes,
+        "scoring_bytes": plan.needs.scoring_bytes,
         "kv_bytes": plan.kv_bytes,
         "kv_bytes_per_token": plan.kv_bytes_per_token,
         "kv_budget_bytes": plan.budget_bytes,

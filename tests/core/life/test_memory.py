@@ -114,6 +114,8 @@ def test_the_whole_plan_counts_what_is_beside_the_cache():
     made = plan(320, needs=NEEDS)
     assert (made.kv_bytes, made.total_bytes) == (320, 420)
     assert [made.bytes_now(tokens) for tokens in (0, 7, 32, 1000)] == [100, 170, 420, 420]
+    scored = plan(320, needs=Needs(60, 20, 20, free_bytes=1000, scoring_bytes=50))
+    assert (scored.total_bytes, scored.bytes_now(32)) == (470, 420)
     paid = plan(320, needs=NEEDS, touches_lazily=False)
     assert paid.bytes_now(0) == paid.total_bytes
 

@@ -12,9 +12,8 @@ def test_health_tells_planned_and_resident_memory(live):
     assert whole["planned_bytes"] == whole["process_bytes"] + plan["planned_now_bytes"]
     assert whole["resident_bytes"] > 10 * 2**20
     assert plan["planned_now_bytes"] <= plan["planned_bytes"]
-    assert plan["planned_bytes"] == (
-        plan["weights_bytes"] + plan["workspace_bytes"] + plan["kv_bytes"]
-    )
+    parts = ("weights_bytes", "workspace_bytes", "scoring_bytes", "kv_bytes")
+    assert plan["planned_bytes"] == sum(plan[part] for part in parts)
 
 
 def test_the_cache_that_was_written_to_counts(live):
