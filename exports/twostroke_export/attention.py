@@ -69,6 +69,9 @@ def _fused_attention(
     if state is None:
         raise RuntimeError("the fused attention function ran outside caching()")
     batch, heads, sequence, head_dim = query.shape
+    num_missing = head_dim - value.shape[-1]  # values are narrower in multi-head latent attention
+    if num_missing:
+        value = torch.nn.functional.pad(value, (0, num_missing))
     past_key, past_value = state.past[len(state.present)]
     attributes: dict[str, Any] = {
         "num_heads": heads,
@@ -107,7 +110,8 @@ def _fused_attention(
         version=1,
     )
     state.present.append((present_key, present_value))
-    return output.reshape(batch, sequence, heads, head_dim), None
+    attended = output.reshape(batch, sequence, heads, head_dim)
+    return attended[..., : head_dim - num_missing] if num_missing else attended, None
 
 
 def _rotated(

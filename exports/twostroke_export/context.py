@@ -10,13 +10,18 @@ _FALLBACK_TOKENS = 4096  # where a config names no limit
 _LEAST_TOKENS = 2  # one to read and one to answer
 
 
-def effective_context(name: str, limit: int | None, asked_tokens: int | None) -> int:
-    """The smaller of what was asked for and the model's `limit`; all in tokens.
+def effective_context(
+    name: str, limit: int | None, asked_tokens: int | None, default_tokens: int | None = None
+) -> int:
+    """What was asked for, within the model's `limit`, or else the default; all in tokens.
+
+    The default is the limit where none is given.
 
     Raises:
         ExportError: more was asked for than the model's limit, or too few.
     """
     if asked_tokens is None:
+        limit = default_tokens or limit
         return limit if limit is not None else _FALLBACK_TOKENS
     if asked_tokens < _LEAST_TOKENS:
         raise ExportError(
@@ -31,17 +36,6 @@ def effective_context(name: str, limit: int | None, asked_tokens: int | None) ->
 
 
 def context_limit(config: Any) -> int | None:
-    """The longest sequence that one set of rotary frequencies serves; None where unlimited.
-
-    Long-rope models switch to other frequencies beyond their original length; a graph holds one
-    set, the short one.
-    """
-    text = config.get_text_config(decoder=True)
-    limit = getattr(text, "max_position_embeddings", None)
-    rope = getattr(text, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":
-        original = rope.get("original_max_position_embeddings") or getattr(
-            text, "original_max_position_embeddings", None
-        )
-        limit = original or limit
+    """The longest sequence that the model is made for, in tokens; None where unlimited."""
+    limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     return int(limit) if limit else None

@@ -84,11 +84,11 @@ def _probe_attention(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     refuse_unknown(module, attention_mask, options)
-    if value.shape[-1] != key.shape[-1] or query.shape[1] % key.shape[1]:
+    if value.shape[-1] > key.shape[-1] or query.shape[1] % key.shape[1]:
         raise ExportError(
             f"{type(module).__name__} has {query.shape[1]} query heads over {key.shape[1]} key "
             f"heads of {key.shape[-1]} and values of {value.shape[-1]}; GroupQueryAttention needs "
-            f"equal key and value sizes and a whole number of query heads for each key head."
+            f"values no wider than keys and a whole number of query heads for each key head."
         )
     if _watch is not None:
         _watch.layers.append(LayerGeometry(query.shape[1], key.shape[1], key.shape[-1]))

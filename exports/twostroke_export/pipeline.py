@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from twostroke.evaluation import read_text
 from twostroke.evaluation.record import with_evaluation
 from twostroke_export.evaluate import Sample, evaluate, take_sample
 from twostroke_export.float32_twin import runnable
+from twostroke_export.heap import release
 from twostroke_export.parity import judge, measure
 from twostroke_export.prepare import Prepared, Report, prepare
 from twostroke_export.recipe import Recipe, check_precisions, recipe_of
@@ -124,7 +124,7 @@ def export_recipes(
         manifests = _write_all(prepared, recipes, folders, name, on_progress)
         reference, model_name = prepared.reference, prepared.source.name
         del prepared
-        gc.collect()  # modules and traces refer to each other in circles
+        release()
         share = (1.0 - _WRITTEN) / len(recipes)
         for number, (out, written) in enumerate(manifests.items()):
             report = _scaled(on_progress, _WRITTEN + number * share, share)

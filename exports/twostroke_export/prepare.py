@@ -14,6 +14,7 @@ from twostroke.errors import ExportError
 from twostroke.types import Stroke
 from twostroke_export.context import context_limit, effective_context
 from twostroke_export.load import Loaded, load
+from twostroke_export.long_rope import original_length, use_long_factors
 from twostroke_export.lora import merge
 from twostroke_export.observe import Observed, observe
 from twostroke_export.own_attention import observe_own_attention
@@ -89,11 +90,20 @@ def prepare(
     loaded = load(found, lambda fraction: report("load", 0.5 * fraction))
     if found.adapter is not None:
         merge(loaded, found.adapter, found.name)
-    limit = effective_context(found.name, context_limit(loaded.model.config), context_tokens)
+    limit = _settle_context(found.name, loaded.model, context_tokens)
     observed = _observe(loaded.model, dialects)
     report("measure the source", 0.6)
     reference = measure_reference(loaded, limit)
     return Prepared(found, loaded, observed, reference, limit)
+
+
+def _settle_context(name: str, model: Any, asked_tokens: int | None) -> int:
+    """The context of the export, in tokens; a long one makes the model take its long factors."""
+    original = original_length(model.config)
+    limit = effective_context(name, context_limit(model.config), asked_tokens, original)
+    if original is not None and limit > original:
+        use_long_factors(model, original)
+    return limit
 
 
 def _observe(model: Any, dialects: Collection[Dialect]) -> Observed:

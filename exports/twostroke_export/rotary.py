@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,7 +133,17 @@ def evaluate(call: RotaryCall, num_positions: int) -> tuple[torch.Tensor, torch.
 
 
 def modeling_modules(model: Any) -> list[Any]:
-    """The Python modules of the model's code that have an apply function of their own."""
+    """The Python modules of the model's code that rotate q and k with one apply function.
+
+    A few families rotate one tensor at a time; their own code is traced instead.
+    """
     names = {type(module).__module__ for module in model.modules()}
     found = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-    return [module for module in found if hasattr(module, APPLY)]
+    return [module for module in found if _takes_both(getattr(module, APPLY, None))]
+
+
+def _takes_both(apply: Any) -> bool:
+    """Whether a function's first parameters are q, k, cos and sin."""
+    if apply is None:
+        return False
+    return tuple(inspect.signature(apply).parameters)[:4] == ("q", "k", "cos", "sin")

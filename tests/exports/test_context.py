@@ -7,6 +7,7 @@ from transformers import BloomConfig, GPT2Config, LlamaConfig, Phi3Config
 
 from twostroke.errors import ExportError
 from twostroke_export.context import context_limit, effective_context
+from twostroke_export.long_rope import original_length
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 512), (512, 512), (7, 7)])
@@ -30,7 +31,7 @@ def test_other_names_of_the_limit():
     assert context_limit(GPT2Config(n_positions=333)) == 333
 
 
-def test_long_rope_keeps_to_its_original_length():
+def test_long_rope_goes_beyond_its_original_length_only_where_asked():
     half = [1.0] * 48
     config = Phi3Config(
         max_position_embeddings=131072,
@@ -43,7 +44,10 @@ def test_long_rope_keeps_to_its_original_length():
             "original_max_position_embeddings": 4096,
         },
     )
-    assert context_limit(config) == 4096
+    assert (context_limit(config), original_length(config)) == (131072, 4096)
+    assert effective_context("mine", 131072, None, 4096) == 4096
+    assert effective_context("mine", 131072, 10_000, 4096) == 10_000
+    assert original_length(LlamaConfig()) is None
 
 
 def test_no_limit_at_all():

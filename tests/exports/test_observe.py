@@ -78,6 +78,21 @@ def test_cosines_that_hold_each_frequency_once_are_recognised():
     assert layers[0].frequencies is Frequencies.WHOLE
 
 
+def test_families_that_rotate_one_tensor_at_a_time_keep_their_own_code():
+    sizes = {"n_embd": 64, "n_layer": 1, "n_head": 4, "rotary_dim": 16}
+    assert observe(tiny("gptj", **sizes)).rotary is None
+
+
+def test_values_may_be_narrower_than_keys_and_not_wider():
+    ranks = {"q_lora_rank": 32, "kv_lora_rank": 32, "num_key_value_heads": 4}
+    experts = {"n_routed_experts": 4, "moe_intermediate_size": 32, "n_group": 1, "topk_group": 1}
+    sizes = {"qk_nope_head_dim": 16, "qk_rope_head_dim": 16, **ranks, **experts}
+    layers = observe(tiny("deepseek_v3", v_head_dim=16, **sizes)).layers
+    assert layers[0] == LayerGeometry(num_heads=4, num_kv_heads=4, head_dim=32)
+    with pytest.raises(ExportError, match=r"values of 48.*no wider than keys"):
+        observe(tiny("deepseek_v3", v_head_dim=48, **sizes))
+
+
 def test_layers_that_do_not_rotate_stay_so():
     plan = observe(tiny("smollm3", num_hidden_layers=4)).rotary
     assert [layer is None for layer in plan.layers] == [False, False, False, True]

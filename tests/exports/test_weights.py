@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+import onnxruntime as ort
 
 from twostroke_export.weights import WEIGHTS_NAME, WeightFile
 
@@ -86,3 +87,24 @@ def test_unused_initializers_go(tmp_path):
         weights.store_initializers(graph)
     assert len(graph.initializers) == 1
     assert (tmp_path / WEIGHTS_NAME).stat().st_size == 4000
+
+
+def test_data_behind_two_gibibytes_is_found(tmp_path):
+    """The file has a hole, which takes no space and no time."""
+    matrix = np.random.default_rng(0).standard_normal((64, 48), np.float32)
+    graph = graph_of(matrix=matrix)
+    x = ir.val("x", shape=ir.Shape(["rows", 64]), type=ir.TensorType(ir.DataType.FLOAT))
+    graph.inputs.append(x)
+    product = ir.node("MatMul", [x, graph.initializers["matrix"]])
+    product.outputs[0].name = "y"
+    graph.append(product)
+    graph.outputs[:] = product.outputs
+    with WeightFile(tmp_path) as weights:
+        weights._file.seek((1 << 31) + (1 << 20))
+        weights.store_initializers(graph)
+    (tensor,) = (value.const_value for value in graph.initializers.values())
+    assert tensor.offset > 1 << 31
+    ir.save(ir.Model(graph, ir_version=10), tmp_path / "graph.onnx")
+    session = ort.InferenceSession(tmp_path / "graph.onnx", providers=["CPUExecutionProvider"])
+    rows = np.eye(64, dtype=np.float32)[:3]
+    np.testing.assert_array_equal(session.run(["y"], {"x": rows})[0], matrix[:3])

@@ -61,7 +61,11 @@ def add_command(subparsers: options.Subparsers) -> None:
         "default: fused",
     )
     parser.add_argument(
-        "--context", type=_positive, metavar="N", help="longest context; default: the model's limit"
+        "--context",
+        type=_positive,
+        metavar="N",
+        help="longest context; default: the model's limit (with long rope its original length: a "
+        "longer context takes the long factors at every position)",
     )
     parser.add_argument(
         "--adapter",

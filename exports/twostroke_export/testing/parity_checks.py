@@ -104,8 +104,7 @@ def check_parity(architecture: Architecture, work: Path) -> Outcome:
     outcome = Outcome(architecture.name, architecture.note)
     folder = save_tiny_model(work / "source", architecture.model_type, **dict(architecture.changes))
     try:
-        bundle = work / "bundle"
-        export_recipes(str(folder), {bundle: Recipe("fp32", "fp32", (architecture.dialect,))})
+        bundle = _export(architecture, folder, work / "bundle")
     except TwostrokeError as error:
         outcome.refusal = str(error)
         return outcome
@@ -113,6 +112,12 @@ def check_parity(architecture: Architecture, work: Path) -> Outcome:
     for name, check in CHECKS.items():
         _compare(outcome, name, check(bundle), source)
     return outcome
+
+
+def _export(architecture: Architecture, source: Path, out: Path) -> Path:
+    recipe = Recipe("fp32", "fp32", (architecture.dialect,))
+    export_recipes(str(source), {out: recipe}, context_tokens=architecture.context_tokens)
+    return out
 
 
 def _compare(outcome: Outcome, check: str, sequences: list[Sequence], source: EagerSource) -> None:

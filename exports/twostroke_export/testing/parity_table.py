@@ -24,8 +24,11 @@ transformers in fp32: a prefill of {NUM_PROMPT_TOKENS} tokens, {NUM_STEPS} greed
 the same prefill in {len(CHUNKS)} chunks, and a ragged batch of {len(RAGGED_LENGTHS)} rows. An
 architecture *matches* where the most likely token is the same everywhere and every logit differs by
 less than {TOLERANCE:g}; the figures are the largest differences. One that is *refused* is not
-exported, and the sentence below the table says so. An architecture that is not listed may well
-work: each export is compared with its source before it is written.
+exported, and the sentence below the table says so. Models with long rope (phi3) have two sets of
+rotary factors: an export holds the short ones or, where `--context` asks for more than the original
+length, the long ones at every position, as the model itself takes them for long sequences. An
+architecture that is not listed may well work: each export is compared with its source before it is
+written.
 """
 
 
