@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import statistics
 import time
 from collections import Counter
@@ -98,16 +99,24 @@ class Pair:
         return logits
 
     def round(self, ids: Array, following: list[int]) -> tuple[list[float], list[Array]]:
-        """A prompt and some steps: milliseconds of the prompt and of a step, and the logits."""
+        """A prompt and some steps: their milliseconds and the logits.
+
+        The four figures are elapsed and processor time of the prompt, then of one step.
+        """
         self.start(ids.shape[1] + len(following))
-        started = time.perf_counter()
+        marks = [_clocks()]
         logits = [self.run(Stroke.PREFILL, ids, 0)]
-        prefilled = time.perf_counter()
+        marks.append(_clocks())
         for number, token in enumerate(following):
             logits.append(self.run(Stroke.DECODE, np.array([[token]]), ids.shape[1] + number))
-        ended = time.perf_counter()
-        steps = (ended - prefilled) / max(1, len(following))
-        return [1e3 * (prefilled - started), 1e3 * steps], logits
+        marks.append(_clocks())
+        prompt, steps = (1e3 * (after - before) for before, after in itertools.pairwise(marks))
+        return [*prompt, *(steps / max(1, len(following)))], logits
+
+
+def _clocks() -> Array:
+    """Seconds elapsed and seconds of all processors, the latter blind to who else runs."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def session(path: Path, device: Any, options: dict[str, str]) -> Any:
@@ -163,10 +172,13 @@ def main() -> None:
     print(f"{bundle.manifest.name}, {bundle.manifest.precision}, {arguments.tokens} tokens")
     first = next(iter(answers.values()))
     for name, pair in pairs.items():
-        prefill, step = (statistics.median(column) for column in zip(*timings[name], strict=True))
+        prefill, prefill_cpu, step, step_cpu = (
+            statistics.median(column) for column in zip(*timings[name], strict=True)
+        )
         widest = max(np.abs(a - b).max() for a, b in zip(answers[name], first, strict=True))
         same = sum(a.argmax() == b.argmax() for a, b in zip(answers[name], first, strict=True))
-        print(f"{name}: prefill {prefill:.0f} ms, a step {step:.1f} ms", end="")
+        print(f"{name}: prefill {prefill:.0f} ms ({prefill_cpu:.0f} of processors)", end="")
+        print(f", a step {step:.1f} ms ({step_cpu:.1f})", end="")
         print(f", {pair.num_bytes / 1e6:.0f} MB; logits within {widest:.2g}", end="")
         print(f", {same} of {len(first)} most likely tokens the same")
         for stroke in Stroke:

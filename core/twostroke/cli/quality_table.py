@@ -65,7 +65,7 @@ def _cells(one: Evaluated) -> tuple[str, ...]:
         one.bundle.manifest.precision,
         size(one.bundle.num_bytes),
         size(one.weights_bytes),
-        _ABSENT if one.decode_ms is None else f"{one.decode_ms:.1f}",
+        _ABSENT if one.decode_ms is None else f"{one.decode_ms:.3g}",
         f"{figures.perplexity:.2f}",
         _ABSENT if figures.mean_kl is None else f"{figures.mean_kl:.4f}",
         _ABSENT if figures.top1_agreement is None else f"{figures.top1_agreement:.1%}",

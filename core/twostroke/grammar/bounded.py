@@ -22,7 +22,7 @@ def run_bounded(task: Callable[[], T], *, limit_s: float, param: str) -> T:
 
     Raises:
         RequestError: it took longer; `param` names the field at fault. The thread goes on.
-        UnavailableError: all threads are busy for `limit_s`.
+        UnavailableError: all threads are busy for `limit_s`, or none can be started.
         Exception: what `task` raises.
     """
     if not _places.acquire(timeout=limit_s):
@@ -40,9 +40,9 @@ def run_bounded(task: Callable[[], T], *, limit_s: float, param: str) -> T:
 
     try:
         thread = _started(run)
-    except BaseException:
+    except RuntimeError as error:  # no memory for its stack, or too many threads
         _places.release()
-        raise
+        raise UnavailableError(f"No thread to compile a grammar in: {error}. Try again.") from None
     thread.join(limit_s)
     if faults:
         raise faults[0]

@@ -82,7 +82,9 @@ class Grammars:
                     self._vocabulary = _guidance().LLTokenizer(
                         core.to_str(),
                         n_vocab=max(self._vocab_size, core.get_vocab_size()),
-                        eos_token=self._eos_ids,
+                        # Ids beyond the tokenizer's own are refused; where none is left, the
+                        # package looks for the usual names of an end.
+                        eos_token=[i for i in self._eos_ids if i < core.get_vocab_size()] or None,
                     )
                 except InstallError:
                     raise

@@ -89,7 +89,7 @@ def test_the_table_is_aligned_and_says_what_it_is_of():
     header, *rows, footer = quality_table([FP32, INT8, evaluated("int4", None)])
     words = [" ".join(line.split()) for line in (header, rows[0])]
     assert words[0] == "bundle precision disk weights decode ms perplexity KL same token"
-    assert words[1] == "m-fp32 fp32 0 bytes 0 bytes 30.0 20.00 0.0000 100.0%"
+    assert words[1] == "m-fp32 fp32 0 bytes 0 bytes 30 20.00 0.0000 100.0%"
     assert rows[1].split()[-3:] == ["20.10", "0.0050", "96.0%"]
     assert rows[2].split()[-4:] == ["-", "20.00", "-", "-"]
     assert len({len(row) for row in rows}) == 1

@@ -32,3 +32,16 @@ def test_other_threads_keep_the_stack_they_had():
     before = threading.stack_size()
     run_bounded(lambda: None, limit_s=30, param="regex")
     assert threading.stack_size() == before
+
+
+def test_a_thread_that_cannot_start_is_a_503_and_keeps_no_place(monkeypatch):
+    def refuse(_self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(bounded, "_places", threading.BoundedSemaphore(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="can't start new thread"):
+                run_bounded(lambda: 1, limit_s=0.02, param="regex")
+    assert run_bounded(lambda: 1, limit_s=30, param="regex") == 1

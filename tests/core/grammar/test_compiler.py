@@ -59,6 +59,14 @@ def test_ids_stay_below_the_vocabulary_of_the_logits(grammars):
     assert matcher.allowed(10_000).max() < byte_tokenizer().get_vocab_size()
 
 
+@pytest.mark.parametrize("eos_ids", [{EOS, 500}, {500}, set()])
+def test_ends_that_the_tokenizer_does_not_know_stop_no_grammar(grammars, follow, eos_ids):
+    odd = Grammars(grammars._path, 600, frozenset(eos_ids))
+    matcher = odd.matcher(Constraint(ConstraintKind.REGEX, "ab"))
+    follow(matcher, "ab")
+    assert matcher.is_complete
+
+
 def test_whitespace_between_tokens_cannot_go_on_for_ever(grammars, follow):
     matcher = grammars.matcher(schema({"type": "object"}))
     follow(matcher, '{"a":')

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema
 import pytest
 
+from twostroke.engine import SyncEvents
 from twostroke.model import Model
-from twostroke.types import FinishReason
+from twostroke.types import FinishedEvent, FinishReason, Request
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +72,42 @@ def test_a_seed_gives_the_same_text_in_company(demo_model: Model) -> None:
     others = {answer.complete().text for answer in company}
     assert alone not in others
     assert len(others) == 3
+
+
+def test_an_emoji_constant_streams_exactly(demo_model: Model) -> None:
+    emoji = "😀👍🏽🇫🇷"  # each of several tokens
+    tokens = list(demo_model.generate("hi", json_schema={"const": emoji}, **GREEDY))
+    assert len(tokens) > 8
+    assert not any("\ufffd" in token.text for token in tokens)
+    assert "".join(map(str, tokens)) == f'"{emoji}"'
+
+
+def test_an_answer_follows_its_schema(demo_model: Model) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "n": {"enum": [1, 2]}},
+        "required": ["city", "n"],
+        "additionalProperties": False,
+    }
+    for sampling in (GREEDY, {"temperature": 1.5, "seed": 5}):
+        answer = demo_model.complete(
+            "The capital of France as JSON:", json_schema=schema, **sampling
+        )
+        jsonschema.validate(json.loads(answer.text), schema)
+        assert answer.finish_reason is FinishReason.STOP
+
+
+def test_a_prompt_is_scored_as_its_beginnings_are_continued(demo_model: Model) -> None:
+    ids = demo_model.encode("The capital of France is Paris.")
+    scored = demo_model.sampling(max_tokens=0, prompt_logprobs=1)
+    *_, end = SyncEvents(demo_model.engine, Request("scored", ids, scored))
+    assert isinstance(end, FinishedEvent)
+    assert end.prompt_logprobs[0] is None
+    for length in (3, 5):
+        (token,) = demo_model.generate(ids[:length], temperature=0, max_tokens=1, logprobs=1)
+        found = end.prompt_logprobs[length]
+        assert token.logprob is not None
+        assert found is not None
+        assert found.token_id == ids[length]
+        assert found.top[0][0] == token.token_id
+        assert found.top[0][1] == pytest.approx(token.logprob.logprob, abs=1e-3)
