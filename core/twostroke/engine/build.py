@@ -20,11 +20,11 @@ from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
     MemoryPlan,
-    auto_budget_bytes,
     kv_bytes_per_token,
     kv_capacity,
     plan_memory,
 )
+from twostroke.life.needs import engine_needs
 from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ def build_engine(
 
     Raises:
         ConfigError: a context longer than the bundle's.
-        OutOfMemoryError: not one row fits the KV budget.
+        OutOfMemoryError: not one row fits the KV budget, or the free memory beside the weights.
         ContractError: a graph that the engine cannot feed, or two that cannot go on with each
             other's cache.
         PlacementError, BundleError: from the backends, or a dialect that the bundle lacks.
@@ -154,7 +154,7 @@ def _plan(
     limits: EngineLimits,
     dialects: Dialects,
 ) -> MemoryPlan:
-    """What the cache takes: one for both graphs, or one each; see `runner.shares_kv`."""
+    """Weights, workspace and cache: one for both graphs, or one each; see `runner.shares_kv`."""
     prefill, decode = chosen_graphs(bundle, dialects).values()
     shares = prefill_backend is decode_backend and prefill.dialect == decode.dialect
     facts = [decode] if shares else [prefill, decode]
@@ -163,17 +163,22 @@ def _plan(
     spare = [
         size for size, fact in zip(sizes, facts, strict=True) if fact.dialect == "standard"
     ]  # a graph that concatenates writes into one row more than there are
-    budget_bytes = limits.kv_budget_bytes
-    if budget_bytes is None:
-        device = decode_backend.device
-        budget_bytes = auto_budget_bytes(device.memory_bytes, is_host=device.kind == "cpu")
+    needs = engine_needs(
+        bundle,
+        {stroke: bundle.graph(stroke, dialects.get(stroke)) for stroke in Stroke},
+        {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
+        context_tokens=context_tokens,
+        chunk_tokens=limits.prefill_chunk_tokens,
+        num_rows=limits.max_rows,
+    )
     return plan_memory(
         bytes_per_token=sum(sizes),
         context_tokens=context_tokens,
         max_rows=limits.max_rows,
-        budget_bytes=budget_bytes,
+        budget_bytes=limits.kv_budget_bytes,
         touches_lazily=prefill_backend.touches_lazily and decode_backend.touches_lazily,
         spare_bytes_per_token=sum(spare),
+        needs=needs,
     )
 
 

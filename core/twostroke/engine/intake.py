@@ -179,6 +179,7 @@ class Intake:
                 num_finished=self._num_ended["finished"],
                 num_aborted=self._num_ended["aborted"],
                 num_failed=self._num_ended["failed"],
+                kv_tokens_touched=cache.num_touched_tokens,
             )
 
     def check(self) -> None:

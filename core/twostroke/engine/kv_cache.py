@@ -27,6 +27,7 @@ class KVCache:
         self._free = list(range(num_rows))  # a heap: the lowest free row is taken first
         self._lengths = [0] * num_rows
         self._reserved = [0] * num_rows
+        self._longest = [0] * num_rows  # since the start: memory is taken when it is first written
         self._num_reserved_tokens = 0
 
     def reserve(self, num_tokens: int) -> int | None:
@@ -48,6 +49,7 @@ class KVCache:
         if length > self._reserved[row]:
             raise AssertionError(f"row {row} grew to {length} of {self._reserved[row]} tokens")
         self._lengths[row] = length
+        self._longest[row] = max(self._longest[row], length)
 
     def release(self, row: int) -> None:
         """Frees `row`. Its length becomes 0, so that it costs no attention inside a span."""
@@ -75,6 +77,11 @@ class KVCache:
     def num_used_tokens(self) -> int:
         """Tokens written to the rows in use."""
         return sum(self._lengths)
+
+    @property
+    def num_touched_tokens(self) -> int:
+        """Tokens that rows hold or held at their longest."""
+        return sum(self._longest)
 
     def check(self) -> None:
         """Proves the invariants above. Raises AssertionError naming the row at fault."""

@@ -11,8 +11,9 @@ from twostroke.errors import ConfigError
 class EngineLimits:
     """The bounds of one engine.
 
-    `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means half of the
-    free memory. Raises ConfigError with every value that is out of range.
+    `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
+    and workspace leave of the free memory, less a tenth. Raises ConfigError with every value that
+    is out of range.
     """
 
     max_rows: int = 8
@@ -36,7 +37,8 @@ class EngineLimits:
 class EngineStats:
     """A snapshot of an engine's load; the last four count since its start.
 
-    `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved.
+    `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved;
+    `kv_tokens_touched` are those for which memory was taken since the start.
     """
 
     num_running: int
@@ -48,3 +50,4 @@ class EngineStats:
     num_finished: int
     num_aborted: int
     num_failed: int
+    kv_tokens_touched: int = 0

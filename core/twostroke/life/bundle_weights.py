@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from twostroke.bundle import Bundle
 from twostroke.bundle.graph_weights import Reader, StoredTensor, read_weights
 from twostroke.life.weights import Weights, packed_bytes
 
+_TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".md", ".model")
 _BLOCK_PRODUCT = "MatMulNBits"
 _PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Gemm"})
 _EXPERTS = frozenset({"MoE", "QMoE"})
@@ -55,6 +57,15 @@ def loaded_bytes(
                 mapped.add(place)
         added.append(total)
     return tuple(added)
+
+
+def stored_weights_bytes(bundle: Bundle) -> int:
+    """Bytes of a bundle's graphs and weights on disk."""
+    return sum(
+        fact.num_bytes
+        for name, fact in bundle.manifest.files.items()
+        if not name.endswith(_TEXT_SUFFIXES)
+    )
 
 
 def widest_products(path: Path, vocab_size: int) -> tuple[int, ...]:

@@ -38,6 +38,8 @@ _UNKNOWN_KINDS = {  # a key that tells of another kind of layer, and what that i
     "mamba_d_state": "state-space layers",
     "linear_num_key_heads": "linear attention",
     "conv_L_cache": "convolutions",
+    "hidden_size_per_layer_input": "embeddings for each layer",
+    "global_head_dim": "heads of two sizes",
 }
 
 
@@ -57,7 +59,7 @@ def shape_of(config: Json, where: str) -> ModelShape:
     ffn = _number(config, _OWN_FFN.get(model_type, _FFN), where, 4 * hidden)
     num_experts = _number(config, _EXPERTS, where, 0)
     expert_size = _number(config, _EXPERT_SIZE, where, ffn)
-    context = _context(config, where)
+    context = _number(config, _CONTEXT, where, 4096)
     offset = _LEARNED_POSITIONS.get(model_type)
     width = _number(config, ("word_embed_proj_dim",), where, hidden)
     return ModelShape(
@@ -87,7 +89,8 @@ def _refuse(config: Json, where: str) -> None:
     for key, kind in _UNKNOWN_KINDS.items():
         if config.get(key):
             raise ExportError(
-                f"{where} describes {kind} ({key}), whose memory twostroke cannot plan."
+                f"{where} describes {kind} ({key}), which twostroke cannot count from a config; "
+                f"export the model and plan its bundle."
             )
 
 
@@ -97,18 +100,6 @@ def _num_kv_heads(config: Json, model_type: str, num_heads: int, where: str) -> 
     if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
         return 1
     return _number(config, _KV_HEADS, where, num_heads)
-
-
-def _context(config: Json, where: str) -> int:
-    """The longest context of one set of rotary frequencies, as an export takes it."""
-    rope = _table(config, "rope_parameters") or _table(config, "rope_scaling")
-    kind = rope.get("rope_type", rope.get("type"))
-    if kind == "longrope":
-        both = {**config, **rope}
-        found = _number(both, ("original_max_position_embeddings",), where, 0)
-        if found:
-            return found
-    return _number(config, _CONTEXT, where, 4096)
 
 
 def _windows(config: Json, num_layers: int, where: str) -> tuple[int | None, ...]:

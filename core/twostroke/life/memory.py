@@ -1,4 +1,5 @@
-"""The memory plan of the KV cache, made before anything is allocated.
+"""The memory plan: what the KV cache may take beside weights and workspace, made before anything is
+allocated.
 
 A token takes, over all layers, two sides (key and value) of `num_kv_heads * head_dim` elements:
 
@@ -18,10 +19,10 @@ from twostroke.backends.protocol import dtype_bytes
 from twostroke.bundle.manifest import KVLayer
 from twostroke.errors import OutOfMemoryError
 from twostroke.life.free_memory import free_memory_bytes
+from twostroke.life.needs import Needs
 
 __all__ = [
     "MemoryPlan",
-    "auto_budget_bytes",
     "free_memory_bytes",
     "kv_bytes_per_token",
     "kv_capacity",
@@ -29,12 +30,15 @@ __all__ = [
 ]
 
 
+NOTHING = Needs()
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """How many rows the KV cache gets and how many tokens they may hold together.
 
     `kv_bytes` is the most the cache may ever take: what sequences can reserve where untouched
-    memory is free, every row in full elsewhere.
+    memory is free, every row in full elsewhere. `needs` is what is taken beside it.
     """
 
     num_rows: int
@@ -43,11 +47,26 @@ class MemoryPlan:
     kv_tokens_total: int
     budget_bytes: int
     spare_bytes: int = 0  # buffers beyond the rows'
+    needs: Needs = NOTHING
+    touches_lazily: bool = True
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of the KV cache when it is full."""
         return self.kv_tokens_total * self.kv_bytes_per_token + self.spare_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """The most that weights, workspace and a full cache take."""
+        return self.needs.num_bytes + self.kv_bytes
+
+    def bytes_now(self, touched_tokens: int) -> int:
+        """What is taken where rows hold or held `touched_tokens` of cache, and none is scored."""
+        if not self.touches_lazily:
+            return self.total_bytes
+        touched_bytes = touched_tokens * self.kv_bytes_per_token + self.spare_bytes
+        quiet_bytes = self.needs.num_bytes - self.needs.scoring_bytes
+        return quiet_bytes + min(touched_bytes, self.kv_bytes)
 
 
 def kv_capacity(context_tokens: int) -> int:
@@ -61,42 +80,46 @@ def kv_bytes_per_token(layers: Sequence[KVLayer], dtype: str) -> int:
     return elements * dtype_bytes(dtype)
 
 
-def auto_budget_bytes(device_memory_bytes: int | None, *, is_host: bool) -> int:
-    """The budget where none is given: half of the free memory of the host or of the device."""
-    if is_host or device_memory_bytes is None:
-        return free_memory_bytes() // 2
-    return device_memory_bytes // 2
-
-
 def plan_memory(
     *,
     bytes_per_token: int,
     context_tokens: int,
     max_rows: int,
-    budget_bytes: int,
+    budget_bytes: int | None,
     touches_lazily: bool,
     spare_bytes_per_token: int = 0,
+    needs: Needs = NOTHING,
 ) -> MemoryPlan:
-    """Rows and tokens that fit `budget_bytes`.
+    """Rows and tokens that fit `budget_bytes`; None: what `needs` leave of the free memory.
 
     `spare_bytes_per_token` is for one row more than there are sequences, which a graph that
     answers a new cache for each one it is given writes into.
 
     Raises:
-        OutOfMemoryError: not even one row of the whole context fits; the message says which
-            context would.
+        OutOfMemoryError: not even one row of the whole context fits, in the budget or beside
+            `needs` in the free memory; the message has all numbers and says which context would.
     """
+    if budget_bytes is None:
+        budget_bytes = needs.left_bytes
     capacity = kv_capacity(context_tokens)
     spare_bytes = capacity * spare_bytes_per_token
     tokens_in_budget = max(0, budget_bytes - spare_bytes) // bytes_per_token
+    needed_bytes = bytes_per_token + spare_bytes_per_token
     if tokens_in_budget < capacity:
-        needed_bytes = bytes_per_token + spare_bytes_per_token
         fits = budget_bytes // needed_bytes // 8 * 8 - 1
         smaller = f" or set context_tokens to {fits} or less" if fits > 1 else ""
         raise OutOfMemoryError(
             f"The KV cache of one sequence of {context_tokens} tokens takes "
-            f"{_size(capacity * needed_bytes)}, the budget is {_size(budget_bytes)}. "
-            f"Raise kv.budget{smaller}."
+            f"{_size(capacity * needed_bytes)}, the budget is {_size(budget_bytes)}"
+            f"{_beside(needs)}. Raise kv.budget{smaller}."
+        )
+    least_bytes = needs.num_bytes + capacity * needed_bytes
+    if needs.free_bytes is not None and least_bytes > needs.free_bytes:
+        raise OutOfMemoryError(
+            f"The KV cache of one sequence of {context_tokens} tokens takes "
+            f"{_size(capacity * needed_bytes)}{_beside(needs)}: together "
+            f"{_size(least_bytes)}. Free some memory, lower context_tokens or "
+            f"prefill_chunk_tokens, or export the model in a smaller precision."
         )
     if touches_lazily:
         num_rows = max_rows
@@ -105,7 +128,23 @@ def plan_memory(
         num_rows = min(max_rows, tokens_in_budget // capacity)
         kv_tokens_total = num_rows * capacity
     return MemoryPlan(
-        num_rows, capacity, bytes_per_token, kv_tokens_total, budget_bytes, spare_bytes
+        num_rows,
+        capacity,
+        bytes_per_token,
+        kv_tokens_total,
+        budget_bytes,
+        spare_bytes,
+        needs,
+        touches_lazily,
+    )
+
+
+def _beside(needs: Needs) -> str:
+    if needs.free_bytes is None:
+        return ""
+    return (
+        f", beside {_size(needs.weights_bytes)} of weights and {_size(needs.workspace_bytes)} of "
+        f"workspace in {_size(needs.free_bytes)} of free memory"
     )
 
 

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import KVLayer
 from twostroke.errors import ConfigError
-from twostroke.life.bundle_weights import loaded_bytes, weigh_graph, widest_products
+from twostroke.life.bundle_weights import (
+    loaded_bytes,
+    stored_weights_bytes,
+    weigh_graph,
+    widest_products,
+)
 from twostroke.life.memory import kv_bytes_per_token
 from twostroke.life.shape import ModelShape
 from twostroke.life.weights import Weights, weigh
 from twostroke.types import Stroke
 
 _FLOATS = {"fp16": "float16", "bf16": "bfloat16"}  # in which an export keeps its cache
-_TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".md", ".model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Subject:
 
     `weights` are those that decode reads, `prefill_weights` those of prefill; `stored_bytes` is
     what both take on disk, `loaded_bytes` in memory. `windows` holds for each layer how many tokens
-    it sees at most (None: all). `num_kv` is 2 where each stroke keeps a cache of its own.
+    it sees at most (None: all).
     """
 
     name: str
@@ -132,15 +136,6 @@ def subject_of_bundle(bundle: Bundle, *, packs: bool, shares: bool) -> Subject:
         prefill_weights=prefill,
         stored_bytes=stored_weights_bytes(bundle),
         loaded_bytes=sum(loaded),
-    )
-
-
-def stored_weights_bytes(bundle: Bundle) -> int:
-    """Bytes of a bundle's graphs and weights on disk."""
-    return sum(
-        fact.num_bytes
-        for name, fact in bundle.manifest.files.items()
-        if not name.endswith(_TEXT_SUFFIXES)
     )
 
 

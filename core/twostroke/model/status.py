@@ -6,10 +6,9 @@ import dataclasses
 from typing import Any
 
 from twostroke.bundle import Bundle
+from twostroke.life.bundle_weights import stored_weights_bytes
 from twostroke.model.opening import OpenEngine
 from twostroke.types import Stroke
-
-_TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".md", ".model")
 
 
 def placement_report(opened: OpenEngine) -> dict[str, Any]:
@@ -38,18 +37,25 @@ def fallback_sentence(opened: OpenEngine) -> str | None:
 
 
 def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
-    """Bytes of the weights on disk, and of the KV cache when it is full. Ready for JSON."""
+    """The memory plan in bytes; `planned_now_bytes` is what it expects right now. Ready for JSON.
+
+    weights_bytes: in memory, of which `prefill_weights_bytes` and `decode_weights_bytes` are what
+    each session adds; weights_file_bytes: on disk; kv_bytes: of a full cache.
+    """
     plan = opened.engine.memory_plan
-    weights_bytes = sum(
-        fact.num_bytes
-        for name, fact in bundle.manifest.files.items()
-        if not name.endswith(_TEXT_SUFFIXES)
-    )
+    touched_tokens = opened.engine.stats().kv_tokens_touched
     return {
-        "weights_bytes": weights_bytes,
+        "weights_bytes": plan.needs.weights_bytes,
+        "prefill_weights_bytes": plan.needs.prefill_weights_bytes,
+        "decode_weights_bytes": plan.needs.decode_weights_bytes,
+        "weights_file_bytes": stored_weights_bytes(bundle),
+        "workspace_bytes": plan.needs.workspace_bytes,
+        "scoring_bytes": plan.needs.scoring_bytes,
         "kv_bytes": plan.kv_bytes,
         "kv_bytes_per_token": plan.kv_bytes_per_token,
         "kv_budget_bytes": plan.budget_bytes,
+        "planned_bytes": plan.total_bytes,
+        "planned_now_bytes": plan.bytes_now(touched_tokens),
     }
 
 

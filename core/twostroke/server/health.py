@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
 
+from twostroke.life.resident import process_bytes, resident_bytes
 from twostroke.model import Model
 from twostroke.server.keys import IN_FLIGHT, MODELS
 from twostroke.server.replies import json_reply
@@ -20,6 +23,7 @@ async def health(request: web.Request) -> web.StreamResponse:
     body = {
         "status": status,
         "num_requests_in_flight": in_flight.count,
+        "memory": await asyncio.to_thread(_memory, tuple(models.ready())),
         "models": [
             *(_model_body(model) for model in models.ready()),
             *(
@@ -29,6 +33,17 @@ async def health(request: web.Request) -> web.StreamResponse:
         ],
     }
     return json_reply(body, status=200 if status == "ok" else 503)
+
+
+def _memory(ready: Iterable[Model]) -> dict[str, int | None]:
+    """What the process should take right now and what it does; null where it cannot be read."""
+    before = process_bytes()
+    planned = sum(model.status()["memory"]["planned_now_bytes"] for model in ready)
+    return {
+        "process_bytes": before,
+        "planned_bytes": None if before is None else before + planned,
+        "resident_bytes": resident_bytes(),
+    }
 
 
 def _model_body(model: Model) -> dict[str, Any]:

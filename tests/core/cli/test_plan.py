@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_printed_and_refused_with_what_would(folder, capsys
     told = capsys.readouterr()
     assert "does not fit" in told.out
     assert "a smaller precision takes less" in told.err
-    assert main([*arguments, "130MiB", "--rows", "50"]) == 2
+    assert main([*arguments, "115MiB", "--rows", "50"]) == 2
     assert " --rows " in capsys.readouterr().err
 
 

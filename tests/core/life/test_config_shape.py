@@ -109,11 +109,6 @@ def test_the_text_part_of_a_larger_config_counts():
     assert shape_of({"model_type": "gemma3", "text_config": GEMMA3_1B}, "c").hidden_size == 1152
 
 
-def test_long_rope_ends_where_its_short_factors_do():
-    rope = {"rope_type": "longrope", "original_max_position_embeddings": 4096}
-    assert shape_of(LLAMA_8B | {"rope_scaling": rope}, "c").context_tokens == 4096
-
-
 def test_some_layers_of_a_mixture_may_be_dense():
     mixed = QWEN3_30B | {"num_hidden_layers": 4, "mlp_only_layers": [1], "decoder_sparse_step": 2}
     assert shape_of(mixed, "c").num_dense == 3  # 0 and 2 by the step, 1 by name

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from twostroke.bundle.manifest import KVLayer
 from twostroke.errors import OutOfMemoryError
-from twostroke.life.memory import auto_budget_bytes, kv_bytes_per_token, kv_capacity, plan_memory
+from twostroke.life.memory import kv_bytes_per_token, kv_capacity, plan_memory
+from twostroke.life.needs import Needs
 
 
 def test_smollm2_takes_45_kib_a_token():
@@ -29,7 +30,7 @@ def test_a_row_holds_more_than_the_context(context, capacity):
     assert kv_capacity(context) == capacity
 
 
-def plan(budget_bytes: int, **changes):
+def plan(budget_bytes: int | None, **changes):
     given = {"bytes_per_token": 10, "context_tokens": 15, "max_rows": 4, "touches_lazily": True}
     return plan_memory(budget_bytes=budget_bytes, **(given | changes))
 
@@ -100,8 +101,33 @@ def test_a_plan_never_exceeds_its_budget(bytes_per_token, context, max_rows, bud
     assert made.kv_tokens_total >= made.capacity_tokens > context
 
 
-def test_the_automatic_budget_is_half_of_what_is_free(monkeypatch):
-    monkeypatch.setattr("twostroke.life.memory.free_memory_bytes", lambda: 1000)
-    assert auto_budget_bytes(400, is_host=True) == 500
-    assert auto_budget_bytes(400, is_host=False) == 200
-    assert auto_budget_bytes(None, is_host=False) == 500
+NEEDS = Needs(60, 20, 20, free_bytes=1000)
+
+
+def test_the_automatic_budget_is_what_weights_and_workspace_leave_less_a_tenth():
+    assert NEEDS.left_bytes == 1000 - 100 - 100
+    assert plan(None, needs=NEEDS, max_rows=100).budget_bytes == 800
+    assert Needs(600, 300, 200, free_bytes=1000).left_bytes == 0
+
+
+def test_the_whole_plan_counts_what_is_beside_the_cache():
+    made = plan(320, needs=NEEDS)
+    assert (made.kv_bytes, made.total_bytes) == (320, 420)
+    assert [made.bytes_now(tokens) for tokens in (0, 7, 32, 1000)] == [100, 170, 420, 420]
+    scored = plan(320, needs=Needs(60, 20, 20, free_bytes=1000, scoring_bytes=50))
+    assert (scored.total_bytes, scored.bytes_now(32)) == (470, 420)
+    paid = plan(320, needs=NEEDS, touches_lazily=False)
+    assert paid.bytes_now(0) == paid.total_bytes
+
+
+def test_no_row_beside_the_weights_is_refused_with_every_number():
+    mib = 2**20
+    tight = Needs(600 * mib, 200 * mib, 100 * mib, free_bytes=1000 * mib)
+    with pytest.raises(OutOfMemoryError) as refused:
+        plan(None, needs=tight, bytes_per_token=mib)
+    for part in ("0.0 KiB", "16.0 MiB", "800.0 MiB of weights", "100.0 MiB of workspace"):
+        assert part in str(refused.value)
+    with pytest.raises(OutOfMemoryError) as refused:  # a budget that the machine does not have
+        plan(500 * mib, needs=tight, bytes_per_token=8 * mib)
+    assert "128.0 MiB, beside 800.0 MiB of weights" in str(refused.value)
+    assert "1000.0 MiB of free memory: together 1028.0 MiB" in str(refused.value)

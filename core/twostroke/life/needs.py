@@ -1,0 +1,123 @@
+"""What an engine takes beside its KV cache, and what of the device's memory that leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from twostroke.backends.protocol import Backend, PacksWeights
+from twostroke.bundle import Bundle
+from twostroke.bundle.contract import LOGIT_INDEX
+from twostroke.bundle.graph_header import read_header
+from twostroke.errors import BundleError
+from twostroke.life.bundle_weights import loaded_bytes, stored_weights_bytes, widest_products
+from twostroke.life.free_memory import free_memory_bytes
+from twostroke.life.resident import process_bytes
+from twostroke.life.workspace import plan_workspace
+from twostroke.types import Stroke
+
+_HEADROOM_SHARE = 10  # a tenth stays free, for what is not planned here
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Bytes on the device that decodes.
+
+    `prefill_weights_bytes` and `decode_weights_bytes` are what each session adds: what both share
+    counts to the first. `free_bytes` is what was free before; None: not known. `process_bytes` is
+    what the process took before its first model; `scoring_bytes` what prompt log-probabilities take
+    where a request asks for them: the logits of a chunk, twice.
+    """
+
+    prefill_weights_bytes: int = 0
+    decode_weights_bytes: int = 0
+    workspace_bytes: int = 0
+    free_bytes: int | None = None
+    process_bytes: int | None = None
+    scoring_bytes: int = 0
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of both strokes."""
+        return self.prefill_weights_bytes + self.decode_weights_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Weights and workspace, at most."""
+        return self.weights_bytes + self.workspace_bytes + self.scoring_bytes
+
+    @property
+    def left_bytes(self) -> int:
+        """What a KV cache may take where nobody says how much: all but the needs and a tenth."""
+        free_bytes = free_memory_bytes() if self.free_bytes is None else self.free_bytes
+        return max(0, free_bytes - self.num_bytes - free_bytes // _HEADROOM_SHARE)
+
+
+def engine_needs(
+    bundle: Bundle,
+    graphs: Mapping[Stroke, Path],
+    backends: Mapping[Stroke, Backend],
+    *,
+    context_tokens: int,
+    chunk_tokens: int,
+    num_rows: int,
+) -> Needs:
+    """What the two graphs take on the device that decodes. Reads their declarations only.
+
+    Of a graph that is no ONNX file (a plugin's own format) the bytes on disk count.
+    """
+    device = backends[Stroke.DECODE].device
+    is_host = device.kind == "cpu"
+    vocab_size = bundle.manifest.architecture.vocab_size
+    here = {
+        stroke: path
+        for stroke, path in graphs.items()
+        if (backends[stroke].device.kind == "cpu") == is_host
+    }
+    try:
+        weights = _weights(here, backends, vocab_size)
+        widest = widest_products(graphs[Stroke.PREFILL], vocab_size)
+        answers_all = LOGIT_INDEX not in read_header(graphs[Stroke.PREFILL]).inputs
+    except BundleError:
+        weights, widest = {Stroke.DECODE: stored_weights_bytes(bundle)}, ()
+        answers_all = False
+    workspace = plan_workspace(
+        hidden_size=bundle.manifest.architecture.hidden_size,
+        widest=widest,
+        num_heads=bundle.manifest.architecture.num_heads,
+        vocab_size=vocab_size,
+        chunk_tokens=chunk_tokens,
+        context_tokens=context_tokens,
+        num_rows=num_rows,
+        keeps_scores=is_host,
+    )
+    known = device.memory_bytes is not None and not is_host
+    return Needs(
+        weights.get(Stroke.PREFILL, 0),
+        weights.get(Stroke.DECODE, 0),
+        # Other tools' graphs answer the logits of every position of a chunk.
+        workspace.num_bytes + (chunk_tokens * vocab_size * 4 if answers_all else 0),
+        device.memory_bytes if known else free_memory_bytes(),
+        process_bytes(),
+        2 * min(chunk_tokens, context_tokens) * vocab_size * 4,
+    )
+
+
+def _weights(
+    graphs: Mapping[Stroke, Path], backends: Mapping[Stroke, Backend], vocab_size: int
+) -> dict[Stroke, int]:
+    """What each session adds; a graph that both strokes run on one backend is loaded once."""
+    used = [backends[stroke] for stroke in graphs]
+    if len(used) > 1 and used[0] is not used[1]:
+        return {
+            stroke: _weights({stroke: path}, backends, vocab_size)[stroke]
+            for stroke, path in graphs.items()
+        }
+    added = loaded_bytes(
+        dict.fromkeys(graphs.values()),
+        vocab_size=vocab_size,
+        packs=isinstance(used[0], PacksWeights),
+        shares=isinstance(used[0], PacksWeights) and used[0].shares_packed_weights,
+    )
+    return dict(zip(graphs, added, strict=False))
