@@ -226,7 +226,7 @@ import sys, threading, time
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import Config, ServerConfig
 from twostroke.server import run
-run._LOAD_STOP_TIMEOUT_S = 1
+run._LOAD_STOP_TIMEOUT_S = {1 if load == "stuck" else 60}
 
 def load(config, report):
     print("loading", flush=True)
