@@ -109,12 +109,21 @@ class Request:
     `prompt_ids` is never empty and every id lies inside the vocabulary: whoever builds a request
     has checked that (`text.encode_prompt` does). `constraint` is best compiled before the request
     is submitted (`Engine.compile`), because that takes time.
+
+    `priority`: lower ones run sooner; equal ones in order of arrival. `deadline_at`, on the
+    engine's clock, ends the sequence with an error; None never does. `group` names requests with
+    one prompt that are answered together (the choices of one HTTP request). What one request has
+    left in the KV cache is reused by others of the same `scope` only.
     """
 
     request_id: str
     prompt_ids: tuple[TokenId, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     constraint: Constraint | None = None
+    priority: int = 0
+    deadline_at: float | None = None
+    group: str | None = None
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)

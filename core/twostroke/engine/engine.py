@@ -21,6 +21,7 @@ from twostroke.engine.stepper import Stepper
 from twostroke.errors import RequestError
 from twostroke.grammar import Grammars, Matcher
 from twostroke.life.memory import MemoryPlan
+from twostroke.life.observe import Observers
 from twostroke.life.timeline import Clock, Timeline
 from twostroke.types import Constraint, Request, Stroke, TokenId
 
@@ -58,7 +59,8 @@ class Engine:
         self._grammars = grammars
         self._clock = clock
         self._intake = Intake(scheduler)
-        self._stepper = Stepper(self._intake, runner, clock)
+        self.observers = Observers()  # told of each run and each end; add to them before `start`
+        self._stepper = Stepper(self._intake, runner, clock, self.observers)
         self._thread: threading.Thread | None = None
         self._life = threading.Lock()  # start and stop, one at a time
         self._is_stopped = False

@@ -15,12 +15,14 @@ from twostroke.engine.sampler import UNUSABLE, Logits, sample
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
 from twostroke.engine.sequence import Phase
 from twostroke.errors import EngineError, TwostrokeError
-from twostroke.life.timeline import Clock
+from twostroke.life.observe import End, Observers, RunFacts
+from twostroke.life.timeline import ChunkTime, Clock
 from twostroke.types import (
     Event,
     FailedEvent,
     FinishedEvent,
     FinishReason,
+    Stroke,
     TokenEvent,
     TokenId,
     TokenLogprob,
@@ -32,10 +34,11 @@ log = logging.getLogger(__name__)
 class Stepper:
     """Turns steps into events. Every method runs in the engine thread."""
 
-    def __init__(self, intake: Intake, runner: Runner, clock: Clock) -> None:
+    def __init__(self, intake: Intake, runner: Runner, clock: Clock, observers: Observers) -> None:
         self._intake = intake
         self._runner = runner
         self._clock = clock
+        self._observers = observers
 
     def run(self, step: Step) -> None:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
@@ -59,9 +62,11 @@ class Stepper:
 
     def _prefill(self, chunk: PrefillChunk) -> None:
         work = self._intake.work_of(chunk.sequence)
-        work.timeline.start_prefill(self._clock())
+        began = self._clock()
+        work.timeline.start_prefill(began)
         try:
             logits = self._read(chunk, work)  # [1, vocab]
+            self._note_prefill(chunk, work, began)
             is_asked = chunk.is_last and not work.sequence.is_full
             tokens = self._choose(logits, [work]) if is_asked else []
         except Exception as fault:
@@ -76,6 +81,11 @@ class Stepper:
                 self._accept(work, tokens[0], logits[0])
             else:
                 self._finish(work, FinishReason.LENGTH)
+
+    def _note_prefill(self, chunk: PrefillChunk, work: Work, began: float) -> None:
+        now, num_tokens = self._clock(), len(chunk.token_ids)
+        work.timeline.add_chunk(ChunkTime(chunk.start, num_tokens, began, now))
+        self._observers.ran(RunFacts(Stroke.PREFILL, 1, num_tokens, chunk.start, began, now))
 
     def _read(self, chunk: PrefillChunk, work: Work) -> Logits:
         """Runs a chunk of a prompt; the logits of its last token, [1, vocab]."""
@@ -92,8 +102,10 @@ class Stepper:
         served = [work for work in works if work is not None]
         fed = [0 if s is None else s.answer_ids[-1] for s in batch.sequences]
         lengths = self._intake.span_lengths(batch.start, len(fed))
+        began = self._clock()
         try:
             logits = self._runner.decode(batch.start, fed, lengths)  # [batch, vocab]
+            self._note_decode(served, lengths, began)
             tokens = self._choose(logits, works)
         except Exception as fault:
             self._fail(served, fault, "decode")
@@ -102,6 +114,13 @@ class Stepper:
             if work is not None and work.sequence.phase is not Phase.ENDED:
                 self._intake.commit_decode(work.sequence)
                 self._accept(work, token_id, row)
+
+    def _note_decode(self, served: Sequence[Work], lengths: Sequence[int], began: float) -> None:
+        count = len(lengths)
+        facts = RunFacts(Stroke.DECODE, count, count, sum(lengths), began, self._clock())
+        for work in served:
+            work.timeline.add_step(len(served))
+        self._observers.ran(facts)
 
     def _choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
         """A token for each row of `logits`, [batch, vocab]; ends those whose grammar fails."""
@@ -153,14 +172,16 @@ class Stepper:
             self._tell_end(work, reason)
 
     def _tell_end(self, work: Work, reason: FinishReason) -> None:
-        sequence = work.sequence
+        outcome = "aborted" if reason is FinishReason.ABORTED else "finished"
+        end = _end(work, outcome, reason)
+        self._observers.ended(end)
         self._tell(
             work,
             FinishedEvent(
                 reason,
-                num_prompt_tokens=len(sequence.prompt_ids),
-                num_completion_tokens=len(sequence.answer_ids),
-                timings=work.timeline.timings(),
+                num_prompt_tokens=end.num_prompt_tokens,
+                num_completion_tokens=end.num_completion_tokens,
+                timings=end.timings,
                 prompt_logprobs=work.prompt_logprobs.found if work.prompt_logprobs else (),
                 end_logprob=work.end_logprob,
             ),
@@ -179,6 +200,7 @@ class Stepper:
             log.error("failed to %s", doing, exc_info=fault)
         for work in works:
             if self._intake.end(work, "failed"):
+                self._observers.ended(_end(work, "failed", None))
                 self._tell(work, FailedEvent(error))
 
     def _tell(self, work: Work, event: Event) -> bool:
@@ -189,6 +211,17 @@ class Stepper:
             log.exception("the listener of request %s failed", work.request_id)
             return False
         return True
+
+
+def _end(work: Work, outcome: str, reason: FinishReason | None) -> End:
+    sequence = work.sequence
+    return End(
+        outcome,
+        reason,
+        num_prompt_tokens=len(sequence.prompt_ids),
+        num_completion_tokens=len(sequence.answer_ids),
+        timings=work.timeline.timings(),
+    )
 
 
 def _logprob(work: Work, token_id: TokenId, logits: Logits) -> TokenLogprob | None:

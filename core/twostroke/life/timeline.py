@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from twostroke.types import Timings
 
 Clock = Callable[[], float]
 """Answers seconds that never go back, such as `time.monotonic`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTime:
+    """A chunk of a prompt: positions [start, start + num_tokens), and when it ran."""
+
+    start: int
+    num_tokens: int
+    started_at: float
+    ended_at: float
 
 
 @dataclass(slots=True)
@@ -27,6 +37,28 @@ class Timeline:
     first_token_at: float | None = None
     last_token_at: float | None = None
     num_tokens: int = 0
+    num_cached_tokens: int = 0  # of the prompt, found in the KV cache instead of computed
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
+    chunks: list[ChunkTime] = field(default_factory=list)
+    batch_sizes: list[int] = field(default_factory=list)  # of each decode step it shared
+
+    def note_cached(self, num_tokens: int) -> None:
+        """Notes prompt tokens that need no prefill."""
+        self.num_cached_tokens = num_tokens
+
+    def add_chunk(self, chunk: ChunkTime) -> None:
+        """Notes a chunk of the prompt that was read."""
+        self.chunks.append(chunk)
+
+    def add_step(self, batch_size: int) -> None:
+        """Notes a decode step that it shared with `batch_size` - 1 others."""
+        self.batch_sizes.append(batch_size)
+
+    def add_drafts(self, num_drafted: int, num_accepted: int) -> None:
+        """Notes tokens that were guessed, and how many of them were right."""
+        self.num_drafted_tokens += num_drafted
+        self.num_accepted_tokens += num_accepted
 
     def start_prefill(self, now: float) -> None:
         """Notes the first prefill chunk; later chunks change nothing."""
