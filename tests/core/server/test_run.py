@@ -229,8 +229,8 @@ from twostroke.server import run
 run._LOAD_STOP_TIMEOUT_S = {1 if load == "stuck" else 60}
 
 def load(config, report):
-    print("loading", flush=True)
-    try:
+    try:  # around the print too: the signal may come before it returns
+        print("loading", flush=True)
         {LOADS[load]}
     finally:
         print("cleaned", flush=True)
