@@ -16,16 +16,19 @@ from twostroke.server.listing import list_models, show_model
 from twostroke.server.metrics import HTTP_COUNTS, HttpCounts, MetricsPage
 from twostroke.server.middleware import add_headers, make_middleware
 from twostroke.server.models import Models
+from twostroke.server.traces import Traces
 
 
-def build_app(models: Models, config: ServerConfig) -> web.Application:
+def build_app(
+    models: Models, config: ServerConfig, traces: Traces | None = None
+) -> web.Application:
     """The application; it serves each model of `models` from the moment that one is added.
 
     OpenAI's routes answer with and without `/v1`. Must be called in an event loop's thread.
     """
     in_flight, counts = InFlight(), HttpCounts()
     app = web.Application(
-        middlewares=[make_middleware(Guard(config), in_flight, counts)],
+        middlewares=[make_middleware(Guard(config), in_flight, counts, traces)],
         client_max_size=config.max_body,
     )
     app[MODELS] = models

@@ -20,6 +20,7 @@ from twostroke.server.in_flight import InFlight
 from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, TURN
 from twostroke.server.metrics.http_counts import HttpCounts
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
+from twostroke.server.traces import Traces
 from twostroke.server.turn import Turn, new_id
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -27,7 +28,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 logger = logging.getLogger("twostroke.server")
 
 
-def make_middleware(guard: Guard, in_flight: InFlight, counts: HttpCounts) -> Middleware:
+def make_middleware(
+    guard: Guard, in_flight: InFlight, counts: HttpCounts, traces: Traces | None = None
+) -> Middleware:
     """The one middleware of an application."""
 
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -39,6 +42,11 @@ def make_middleware(guard: Guard, in_flight: InFlight, counts: HttpCounts) -> Mi
         with in_flight.admit():
             return await handler(request)
 
+    def note(request: web.Request, status: int | None) -> None:
+        counts.add(request, status)
+        if traces is not None and request.path not in (HEALTH_PATH, METRICS_PATH):
+            traces.record(request, status)
+
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         request[REQUEST_ID] = new_id()
@@ -46,12 +54,12 @@ def make_middleware(guard: Guard, in_flight: InFlight, counts: HttpCounts) -> Mi
         try:
             response = await _with_json_errors(request, lambda: guarded(request, handler))
         except (asyncio.CancelledError, ConnectionError) as error:
-            counts.add(request, None)
+            note(request, None)
             _log(request, f"broken off ({str(error) or 'the client went away'})")
             raise
         if in_flight.is_stopping:
             response.force_close()
-        counts.add(request, response.status)
+        note(request, response.status)
         _log(request, str(response.status))
         return response
 
