@@ -10,6 +10,7 @@ its other environment variables are read by its packages.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -50,10 +51,7 @@ class Traces:
                 f"server.traces is on and {error.name} is not installed. Install the extra: "
                 'pip install "twostroke[otel]", or set server.traces to false.'
             ) from None
-        # Merged with what OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say, which win.
-        resource = Resource({"service.name": _SERVICE}).merge(Resource.create())
-        if resource.attributes["service.name"] == "unknown_service":
-            resource = resource.merge(Resource({"service.name": _SERVICE}))
+        resource = Resource.create({} if _is_named() else {"service.name": _SERVICE})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer(_SERVICE)
@@ -105,6 +103,12 @@ def stages(turn: Turn) -> Iterator[Stage]:
     yield "prefill", prefill_at, first_token_at
     if timings.decode_ms is not None:
         yield "decode", first_token_at, first_token_at + timings.decode_ms / 1e3
+
+
+def _is_named() -> bool:
+    """Whether the environment names the service."""
+    given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    return bool(os.environ.get("OTEL_SERVICE_NAME")) or "service.name=" in given
 
 
 def _wall_clock() -> Callable[[float], int]:

@@ -60,6 +60,13 @@ def test_an_answer_is_a_span_with_its_stages_below_it(serve_echo, traced):
     assert root.resource.attributes["service.name"] == "twostroke"
 
 
+def test_the_environment_may_name_the_service(monkeypatch):
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    traced = Traced()
+    assert traced.traces._provider.resource.attributes["service.name"] == "mine"
+    traced.traces.close()
+
+
 def test_the_callers_trace_goes_on(serve_echo, traced):
     live = serve_echo(server={"traces": True})
     header = f"00-{TRACE_ID}-00f067aa0ba902b7-01"
