@@ -74,6 +74,7 @@ def build_engine(
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
         reuse_prefixes=limits.reuse_prefixes,
+        share_prefixes=limits.share_prefixes,
     )
     return Engine(
         runner,

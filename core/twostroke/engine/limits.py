@@ -13,8 +13,8 @@ class EngineLimits:
 
     `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
     and workspace leave of the free memory, less a tenth. With `reuse_prefixes` the rows of ended
-    sequences are kept for prompts that begin alike. Raises ConfigError with every value that
-    is out of range.
+    sequences are kept for prompts that begin alike: of the same scope, or of any with
+    `share_prefixes`. Raises ConfigError with every value that is out of range.
     """
 
     max_rows: int = 8
@@ -23,6 +23,7 @@ class EngineLimits:
     context_tokens: int | None = None
     kv_budget_bytes: int | None = None
     reuse_prefixes: bool = True
+    share_prefixes: bool = False
 
     def __post_init__(self) -> None:
         lowest = {"max_rows": 1, "max_queue": 0, "prefill_chunk_tokens": 1, "context_tokens": 2}

@@ -16,18 +16,18 @@ class PrefixIndex:
     """
 
     def __init__(self) -> None:
-        self._running: dict[int, Sequence] = {}
+        self._running: dict[int, tuple[str, Sequence]] = {}
         self._kept: dict[int, tuple[str, bytes]] = {}  # scope and ids
 
-    def hold(self, row: int, sequence: Sequence) -> None:
-        """From now on the row is the sequence's."""
+    def hold(self, row: int, scope: str, sequence: Sequence) -> None:
+        """From now on the row is the sequence's, to be shared within a scope."""
         self.drop(row)
-        self._running[row] = sequence
+        self._running[row] = (scope, sequence)
 
     def keep(self, row: int, num_tokens: int) -> None:
         """The row's sequence has ended with that many tokens in the row."""
-        sequence = self._running.pop(row)
-        self._kept[row] = (sequence.scope, first_ids(_all_ids(sequence), num_tokens))
+        scope, sequence = self._running.pop(row)
+        self._kept[row] = (scope, first_ids(_all_ids(sequence), num_tokens))
 
     def move(self, source: int, target: int) -> None:
         """What was kept in one row is in another from now on."""
@@ -44,11 +44,11 @@ class PrefixIndex:
 
     def common(self, row: int, scope: str, prompt: bytes) -> int:
         """How many ids of a prompt the row has or will have; 0 in another scope."""
-        sequence = self._running.get(row)
-        if sequence is None:
+        if row in self._kept:
             held_scope, held = self._kept[row]
             return common_tokens(held, prompt) if held_scope == scope else 0
-        if sequence.scope != scope:
+        held_scope, sequence = self._running[row]
+        if held_scope != scope:
             return 0
         num_same = common_tokens(sequence.prompt_bytes, prompt)
         if num_same < len(sequence.prompt_ids):
@@ -58,8 +58,8 @@ class PrefixIndex:
     def contents(self, lengths: Mapping[int, int]) -> dict[int, tuple[str, bytes]]:
         """Scope and ids of each row, cut to its length."""
         held = dict(self._kept)
-        for row, sequence in self._running.items():
-            held[row] = (sequence.scope, _all_ids(sequence))
+        for row, (scope, sequence) in self._running.items():
+            held[row] = (scope, _all_ids(sequence))
         return {row: (scope, first_ids(ids, lengths[row])) for row, (scope, ids) in held.items()}
 
 

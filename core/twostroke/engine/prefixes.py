@@ -52,13 +52,17 @@ class PrefixCounts:
 class Prefixes:
     """Gives sequences their rows and takes them back. Mutates the cache it is made for.
 
-    Without `reuse` nothing is kept. `packs_rows`: decode runs span rows, so neighbours are better.
+    Without `reuse` nothing is kept. `has_scopes` False takes all sequences to be of one scope.
+    `packs_rows`: decode runs span rows, so neighbours are better.
     """
 
-    def __init__(self, cache: KVCache, *, reuse: bool, packs_rows: bool) -> None:
+    def __init__(
+        self, cache: KVCache, *, reuse: bool, has_scopes: bool = True, packs_rows: bool
+    ) -> None:
         self.counts = PrefixCounts()
         self._cache = cache
         self._reuse = reuse
+        self._has_scopes = has_scopes
         self._packs_rows = packs_rows
         self._index = PrefixIndex()
         self._worth_floor = 0  # what the last row that went was worth
@@ -77,7 +81,7 @@ class Prefixes:
         for leader in ahead:
             if leader.phase is not Phase.PREFILL:
                 continue
-            num_shared = min(_shared(leader, sequence), len(sequence.prompt_ids) - 1)
+            num_shared = min(self._shared(leader, sequence), len(sequence.prompt_ids) - 1)
             least_gain = MIN_SHARED_TOKENS if leader.row is None else 1
             if num_shared >= max(MIN_SHARED_TOKENS, num_held + least_gain):
                 return True
@@ -104,7 +108,7 @@ class Prefixes:
             copies.append(RowCopy(source, placement.row, num_tokens, sequence))
             self._touch(source)
         self._cache.take(placement.row, sequence.max_total_tokens, length=num_tokens)
-        self._index.hold(placement.row, sequence)
+        self._index.hold(placement.row, self._scope(sequence), sequence)
         sequence.row, sequence.num_cached_tokens = placement.row, num_tokens
         while self._cache.num_excess_tokens:
             self._lose(self._cheapest(sequence), is_used_up=False)
@@ -142,6 +146,14 @@ class Prefixes:
         assert set(kept) <= set(self._index.rows())
         assert all(self._cache.state(row) is not RowState.FREE for row in self._index.rows())
 
+    def _scope(self, sequence: Sequence) -> str:
+        return sequence.scope if self._has_scopes else ""
+
+    def _shared(self, leader: Sequence, sequence: Sequence) -> int:
+        if self._scope(leader) != self._scope(sequence):
+            return 0
+        return common_tokens(leader.prompt_bytes, sequence.prompt_bytes)
+
     def _may_reuse(self, sequence: Sequence) -> bool:
         return self._reuse and sequence.reuses_prefix
 
@@ -154,7 +166,7 @@ class Prefixes:
         found = None
         for row in self._index.rows():
             length = self._cache.length(row)
-            common = self._index.common(row, sequence.scope, sequence.prompt_bytes)
+            common = self._index.common(row, self._scope(sequence), sequence.prompt_bytes)
             num_tokens = min(common, length, len(sequence.prompt_ids) - 1)
             is_kept = self._cache.state(row) is RowState.KEPT
             rank = (num_tokens, is_kept, -length if is_kept else 0)
@@ -182,7 +194,7 @@ class Prefixes:
         lengths = {row: self._cache.length(row) for row in self._index.rows()}
         contents = self._index.contents(lengths)
         if newcomer is not None:
-            contents[_NEWCOMER] = (newcomer.scope, newcomer.prompt_bytes)
+            contents[_NEWCOMER] = (self._scope(newcomer), newcomer.prompt_bytes)
         return unshared_tokens(contents)
 
     def _lose(self, row: int, *, is_used_up: bool) -> None:
@@ -213,9 +225,3 @@ class Prefixes:
         self.counts.num_cached_tokens += sequence.num_cached_tokens
         self.counts.num_hits += sequence.num_cached_tokens > 0
         self.counts.num_copied_tokens += sum(copy.num_tokens for copy in copies)
-
-
-def _shared(leader: Sequence, sequence: Sequence) -> int:
-    if leader.scope != sequence.scope:
-        return 0
-    return common_tokens(leader.prompt_bytes, sequence.prompt_bytes)

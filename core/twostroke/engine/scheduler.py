@@ -73,10 +73,14 @@ class Scheduler:
         max_span_rows: int | None = None,
         chunks_prompts: bool = True,
         reuse_prefixes: bool = True,
+        share_prefixes: bool = False,
     ) -> None:
         self.cache = cache
         self.prefixes = Prefixes(
-            cache, reuse=reuse_prefixes and chunks_prompts, packs_rows=max_span_rows != 1
+            cache,
+            reuse=reuse_prefixes and chunks_prompts,
+            has_scopes=not share_prefixes,
+            packs_rows=max_span_rows != 1,
         )
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens

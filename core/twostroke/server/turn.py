@@ -69,8 +69,11 @@ async def prepare(
     request_id: str,
     arrived_at: float,
     constraint: Constraint | None = None,
+    scope: str = "",
 ) -> Turn:
     """Checks the sampling parameters, tokenises the prompt and compiles the constraint, in threads.
+
+    `scope` says whose request it is: what it leaves in the KV cache is for the same one only.
 
     Raises:
         RequestError: a parameter, the prompt or the constraint is wrong.
@@ -83,7 +86,7 @@ async def prepare(
     tokenise_ms = (time.monotonic() - started) * 1e3
     if constraint is not None:
         await loop.run_in_executor(_grammar_threads, model.engine.compile, constraint)
-    request = Request(request_id, prompt_ids, sampling, constraint)
+    request = Request(request_id, prompt_ids, sampling, constraint, scope=scope)
     return Turn(model, request, arrived_at, tokenise_ms)
 
 

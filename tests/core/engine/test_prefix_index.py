@@ -8,13 +8,13 @@ from twostroke.engine.sequence import Sequence
 from twostroke.engine.token_bytes import token_bytes
 
 
-def sequence(prompt: list[int], answer: list[int] | None = None, scope: str = "") -> Sequence:
-    return Sequence("a", tuple(prompt), 1000, answer_ids=answer or [], scope=scope)
+def sequence(prompt: list[int], answer: list[int] | None = None) -> Sequence:
+    return Sequence("a", tuple(prompt), 1000, answer_ids=answer or [])
 
 
 def test_a_running_row_stands_for_prompt_and_answer():
     index, running = PrefixIndex(), sequence([1, 2, 3], [4])
-    index.hold(5, running)
+    index.hold(5, "", running)
     assert index.common(5, "", token_bytes([1, 2, 9])) == 2
     assert index.common(5, "", token_bytes([1, 2, 3, 4, 5])) == 4
     running.answer_ids.append(5)
@@ -23,14 +23,14 @@ def test_a_running_row_stands_for_prompt_and_answer():
 
 def test_a_kept_row_stands_for_what_was_written_and_moves():
     index = PrefixIndex()
-    index.hold(5, sequence([1, 2, 3], [4, 5]))
+    index.hold(5, "", sequence([1, 2, 3], [4, 5]))
     index.keep(5, 4)
     prompt = token_bytes([1, 2, 3, 4, 5, 6])
     assert index.common(5, "", prompt) == 4
     index.move(5, 0)
     assert index.rows() == [0]
     assert index.common(0, "", prompt) == 4
-    index.hold(0, sequence([1, 7]))
+    index.hold(0, "", sequence([1, 7]))
     assert index.common(0, "", prompt) == 1
     index.drop(0)
     index.drop(0)
@@ -39,8 +39,8 @@ def test_a_kept_row_stands_for_what_was_written_and_moves():
 
 def test_scopes_never_mix():
     index = PrefixIndex()
-    index.hold(0, sequence([1, 2, 3], scope="a"))
-    index.hold(1, sequence([1, 2, 3], scope="b"))
+    index.hold(0, "a", sequence([1, 2, 3]))
+    index.hold(1, "b", sequence([1, 2, 3]))
     index.keep(1, 3)
     prompt = token_bytes([1, 2, 3])
     assert [index.common(row, "a", prompt) for row in (0, 1)] == [3, 0]
@@ -50,7 +50,7 @@ def test_scopes_never_mix():
 
 def test_contents_are_cut_to_what_is_in_the_row():
     index = PrefixIndex()
-    index.hold(0, sequence([1, 2, 3], [4]))
+    index.hold(0, "", sequence([1, 2, 3], [4]))
     assert index.contents({0: 2}) == {0: ("", token_bytes([1, 2]))}
 
 

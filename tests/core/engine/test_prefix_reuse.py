@@ -31,6 +31,9 @@ class Computed:
     def ended(self, end) -> None:
         pass
 
+    def told(self, *facts) -> None:
+        pass
+
 
 class Conversation:
     """An engine whose steps the test makes, and what it computes."""
@@ -178,6 +181,15 @@ def test_scopes_share_nothing(placed):
     assert placed.take_count() == 50
     assert placed.ask(LONG, scope="a") == [SEPARATOR_ID, *LONG]
     assert placed.take_count() == 1
+
+
+def test_scopes_share_where_they_may(make_engine, recorder):
+    limits = EngineLimits(share_prefixes=True, prefill_chunk_tokens=16, kv_budget_bytes=2**20)
+    talk = Conversation(make_engine(started=False, limits=limits).engine, recorder)
+    talk.ask(LONG, scope="a")
+    talk.take_count()
+    assert talk.ask(LONG, scope="b") == [SEPARATOR_ID, *LONG]
+    assert talk.take_count() == 1
 
 
 def test_a_scored_prompt_is_read_whole(talk):
