@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class Timings:
         known = {name: getattr(self, name) for name in STAGES}
         return {name: value for name, value in known.items() if value is not None}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> dict[str, object]:
         """What is known, ready for JSON; milliseconds rounded to microseconds."""
         return _known(asdict(self))
 
@@ -153,13 +152,13 @@ STAGES = (
 )
 
 
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+def _known(values: Mapping[str, object]) -> dict[str, object]:
     """Without what is None; a section of which nothing is known is left out."""
     shown = {name: _shown(name, value) for name, value in values.items()}
     return {name: value for name, value in shown.items() if value is not None}
 
 
-def _shown(name: str, value: Any) -> Any:
+def _shown(name: str, value: object) -> object:
     if isinstance(value, Mapping):
         return _known(value) or None
     if isinstance(value, tuple):

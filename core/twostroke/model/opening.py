@@ -15,6 +15,7 @@ from twostroke.engine.build import build_engine, chosen_graphs
 from twostroke.engine.engine import Engine
 from twostroke.engine.limits import EngineLimits
 from twostroke.life.limits import measure_once
+from twostroke.life.metrics import EngineMetrics
 from twostroke.life.roofline import has_costs
 from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
 from twostroke.types import Stroke
@@ -25,6 +26,7 @@ class OpenEngine:
     """A started engine, and of each stroke its graph and its backend, which both may share."""
 
     engine: Engine
+    metrics: EngineMetrics
     opened: Mapping[Stroke, Opened]
     graphs: Mapping[Stroke, GraphFact]
 
@@ -84,8 +86,10 @@ def open_engine(
             for backend in {id(o.backend): o.backend for o in opened.values()}.values():
                 measure_once(backend)
         engine = build_engine(bundle, prefill.backend, decode.backend, limits, dialects=dialects)
+        metrics = EngineMetrics()
+        engine.observers.add(metrics)
         engine.start()
-        return OpenEngine(engine, opened, chosen_graphs(bundle, dialects))
+        return OpenEngine(engine, metrics, opened, chosen_graphs(bundle, dialects))
 
     def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
