@@ -7,7 +7,7 @@ graph runs, and never while a sink is called.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twostroke.engine.limits import EngineStats
@@ -64,27 +64,34 @@ class Intake:
         self._num_steps = 0
         self._num_ended = {"finished": 0, "aborted": 0, "failed": 0}
 
-    def submit(self, work: Work) -> None:
-        """Hands work to the engine thread. Any thread.
+    def submit_all(self, works: Iterable[Work]) -> None:
+        """Hands work to the engine thread: all of it, or none. Any thread.
 
         Raises:
-            RequestError: the id is in use, or the sequence can never fit.
+            RequestError: an id is in use, or a sequence can never fit.
             UnavailableError: the queue is full, or the engine is stopping.
         """
+        works = tuple(works)
         with self._changed:
             if not self._is_accepting:
                 raise UnavailableError("The engine is stopping. Try again when it is back.")
-            if work.request_id in self._work:
+            self._check_ids(works)
+            at_once = [w for w in works if w.sequence.is_full and w.prompt_logprobs is None]
+            self._scheduler.submit_all([w.sequence for w in works if w not in at_once])
+            for work in at_once:
+                work.sequence.phase = Phase.ENDED  # never needs a row
+            self._to_finish += at_once
+            self._work.update({work.request_id: work for work in works})
+            self._changed.notify_all()
+
+    def _check_ids(self, works: Iterable[Work]) -> None:
+        seen = set(self._work)
+        for work in works:
+            if work.request_id in seen:
                 raise RequestError(
                     f"A request with the id {work.request_id!r} is running. Ids must be unique."
                 )
-            if work.sequence.is_full and work.prompt_logprobs is None:
-                work.sequence.phase = Phase.ENDED  # never needs a row
-                self._to_finish.append(work)
-            else:
-                self._scheduler.submit(work.sequence)
-            self._work[work.request_id] = work
-            self._changed.notify_all()
+            seen.add(work.request_id)
 
     def abort(self, request_id: str) -> None:
         """Asks for the end of a sequence; unknown ids are ignored. Any thread."""
