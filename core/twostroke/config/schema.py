@@ -80,6 +80,9 @@ class ServerConfig(_Section):
         (), description="accepted API keys; none means no check", repr=False
     )
     max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
+    traces: bool = Field(
+        False, description="send OpenTelemetry spans by OTLP; needs the extra otel"
+    )
     shutdown_timeout_s: float = Field(
         30.0, ge=0, description="how long running streams may go on after Ctrl-C or SIGTERM"
     )

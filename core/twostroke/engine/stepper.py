@@ -147,7 +147,9 @@ class Stepper:
         sequence = work.sequence
         sequence.answer_ids.append(token_id)
         work.sampler.add(token_id)
-        work.timeline.add_token(self._clock())
+        gap_s = work.timeline.add_token(self._clock())
+        if gap_s is not None:
+            self._observers.told(gap_s)
         logprob = _logprob(work, token_id, logits)
         if token_id in work.stop_ids:
             work.end_logprob = logprob

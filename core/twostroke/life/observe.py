@@ -54,6 +54,10 @@ class Observer(Protocol):
         """A graph has run."""
         ...
 
+    def told(self, gap_s: float) -> None:
+        """A sequence got a token, `gap_s` after its previous one; not called for its first."""
+        ...
+
     def ended(self, end: End) -> None:
         """A sequence has ended; told before its listener gets the terminal event."""
         ...
@@ -73,6 +77,11 @@ class Observers:
         """Tells of a run."""
         for listener in self._listeners:
             listener.ran(facts)
+
+    def told(self, gap_s: float) -> None:
+        """Tells of a token."""
+        for listener in self._listeners:
+            listener.told(gap_s)
 
     def ended(self, end: End) -> None:
         """Tells of an end."""

@@ -69,12 +69,17 @@ class Timeline:
         """Notes that the whole prompt is in the KV cache."""
         self.prefill_ended_at = now
 
-    def add_token(self, now: float) -> None:
-        """Notes one more sampled token (an end-of-sequence token counts too)."""
+    def add_token(self, now: float) -> float | None:
+        """Notes one more sampled token (an end-of-sequence token counts too).
+
+        Answers the seconds since the token before it; None for the first.
+        """
+        gap_s = None if self.last_token_at is None else now - self.last_token_at
         if self.first_token_at is None:
             self.first_token_at = now
         self.last_token_at = now
         self.num_tokens += 1
+        return gap_s
 
     def timings(self) -> Timings:
         """The stages reached so far, in milliseconds."""

@@ -15,6 +15,7 @@ from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
 from twostroke.engine.engine import Engine
 from twostroke.errors import UnavailableError
 from twostroke.grammar import constraint_from
+from twostroke.life.metrics import EngineMetrics
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import Loaded, load
@@ -105,6 +106,11 @@ class Model:
     def engine(self) -> Engine:
         """The engine below: `submit`, `abort`, `stats`."""
         return self._opened.engine
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """Counts of the engine's work since it was opened."""
+        return self._opened.metrics
 
     @property
     def context_tokens(self) -> int:

@@ -14,6 +14,7 @@ from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.build import build_engine, chosen_graphs
 from twostroke.engine.engine import Engine
 from twostroke.engine.limits import EngineLimits
+from twostroke.life.metrics import EngineMetrics
 from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
 from twostroke.types import Stroke
 
@@ -23,6 +24,7 @@ class OpenEngine:
     """A started engine, and of each stroke its graph and its backend, which both may share."""
 
     engine: Engine
+    metrics: EngineMetrics
     opened: Mapping[Stroke, Opened]
     graphs: Mapping[Stroke, GraphFact]
 
@@ -73,8 +75,10 @@ def open_engine(
             for stroke, choice in opened.items()
         }
         engine = build_engine(bundle, prefill.backend, decode.backend, limits, dialects=dialects)
+        metrics = EngineMetrics()
+        engine.observers.add(metrics)
         engine.start()
-        return OpenEngine(engine, opened, chosen_graphs(bundle, dialects))
+        return OpenEngine(engine, metrics, opened, chosen_graphs(bundle, dialects))
 
     def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(

@@ -13,6 +13,7 @@ from twostroke.server.app import build_app
 from twostroke.server.connections import serve_app
 from twostroke.server.keys import IN_FLIGHT
 from twostroke.server.models import Models
+from twostroke.server.traces import Traces
 
 _CLOSE_TIMEOUT_S = 0.5  # for handlers that were cut off to notice it
 
@@ -21,8 +22,10 @@ class Endpoint:
     """Owns the sockets and the application's life. Used in one event loop."""
 
     def __init__(self, models: Models, config: ServerConfig) -> None:
+        """Raises InstallError where `server.traces` is on and its packages are missing."""
         self._config = config
-        self._app = build_app(models, config)
+        self._traces = Traces() if config.traces else None
+        self._app = build_app(models, config, self._traces)
         self._in_flight = self._app[IN_FLIGHT]
         self._app_runner = web.AppRunner(self._app)
         self._site_runner: web.ServerRunner | None = None
@@ -86,6 +89,8 @@ class Endpoint:
         if self._site_runner is not None:
             await self._site_runner.cleanup()
         await self._app_runner.cleanup()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
 
 
 def _reason(error: OSError) -> str:

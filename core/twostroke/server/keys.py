@@ -12,6 +12,7 @@ MODELS = web.AppKey("models", Models)
 IN_FLIGHT = web.AppKey("in_flight", InFlight)
 
 HEALTH_PATH = "/health"  # open and answered in every state: orchestrators have no key
+METRICS_PATH = "/metrics"
 
 # Of a request: set by the middleware, and the turn by the surface that makes it.
 REQUEST_ID = web.RequestKey("request_id", str)

@@ -17,8 +17,10 @@ from aiohttp.typedefs import Middleware
 from twostroke.errors import EngineError, RequestError, TwostrokeError, UnavailableError
 from twostroke.server.access import Guard
 from twostroke.server.in_flight import InFlight
-from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, REQUEST_ID, TURN
+from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, TURN
+from twostroke.server.metrics.http_counts import HttpCounts
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
+from twostroke.server.traces import Traces
 from twostroke.server.turn import Turn, new_id
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -26,15 +28,24 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 logger = logging.getLogger("twostroke.server")
 
 
-def make_middleware(guard: Guard, in_flight: InFlight) -> Middleware:
+def make_middleware(
+    guard: Guard, in_flight: InFlight, counts: HttpCounts, traces: Traces | None = None
+) -> Middleware:
     """The one middleware of an application."""
 
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == HEALTH_PATH:
             return await handler(request)
         guard.check(request)
+        if request.path == METRICS_PATH:  # read to the last, while the server is stopping
+            return await handler(request)
         with in_flight.admit():
             return await handler(request)
+
+    def note(request: web.Request, status: int | None) -> None:
+        counts.add(request, status)
+        if traces is not None and request.path not in (HEALTH_PATH, METRICS_PATH):
+            traces.record(request, status)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -43,10 +54,12 @@ def make_middleware(guard: Guard, in_flight: InFlight) -> Middleware:
         try:
             response = await _with_json_errors(request, lambda: guarded(request, handler))
         except (asyncio.CancelledError, ConnectionError) as error:
+            note(request, None)
             _log(request, f"broken off ({str(error) or 'the client went away'})")
             raise
         if in_flight.is_stopping:
             response.force_close()
+        note(request, response.status)
         _log(request, str(response.status))
         return response
 
@@ -89,7 +102,7 @@ def http_error_reply(request: web.BaseRequest, error: web.HTTPException) -> web.
     allow = error.headers.get("Allow")
     messages = {
         404: f"There is no {request.path[:80]!r} here; see /v1/models, /v1/chat/completions, "
-        "/v1/completions, /generate and /health.",
+        "/v1/completions, /generate, /health and /metrics.",
         405: f"{request.method} is not a method of {request.path[:80]!r}; use {allow}.",
         417: "This Expect header is not understood; only 100-continue is. Leave it out.",
     }
@@ -107,7 +120,7 @@ def http_error_reply(request: web.BaseRequest, error: web.HTTPException) -> web.
 
 
 def _log(request: web.Request, outcome: str) -> None:
-    if request.path == HEALTH_PATH:
+    if request.path in (HEALTH_PATH, METRICS_PATH):
         return
     total_ms = (time.monotonic() - request[ARRIVED_AT]) * 1e3
     turn: Turn | None = request.get(TURN)

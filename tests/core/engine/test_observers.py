@@ -12,9 +12,13 @@ class Listener:
     def __init__(self) -> None:
         self.runs: list[RunFacts] = []
         self.ends: list[End] = []
+        self.gaps_s: list[float] = []
 
     def ran(self, facts: RunFacts) -> None:
         self.runs.append(facts)
+
+    def told(self, gap_s: float) -> None:
+        self.gaps_s.append(gap_s)
 
     def ended(self, end: End) -> None:
         self.ends.append(end)
@@ -35,6 +39,7 @@ def test_each_run_is_told_with_what_it_read(make_engine):
         *((*decode, past) for past in range(19, 19 + 20)),
     ]
     assert all(run.ended_at >= run.started_at for run in listener.runs)
+    assert len(listener.gaps_s) == 20  # of 21 tokens, the end included
 
 
 def test_each_end_is_told_once_and_before_the_caller_hears_of_it(make_engine):

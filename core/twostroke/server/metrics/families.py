@@ -1,0 +1,165 @@
+"""What of a model is shown to Prometheus, under which name.
+
+Names, units and labels are those that dashboards for vLLM know, with the prefix `twostroke_`;
+what vLLM has no name for follows the same rules. `docs/metrics.md` is made from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from twostroke.life.metrics import Tally
+from twostroke.model import Model
+from twostroke.types import FinishReason, Stroke
+
+Labels = tuple[str, ...]
+Kind = Literal["counter", "gauge", "histogram"]
+
+_REASONS = {reason.value: reason.value for reason in FinishReason}
+_REASONS |= {"aborted": "abort", "error": "error"}  # vLLM's words
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric of each model. `read` answers its values by the labels beside `model_name`."""
+
+    name: str
+    kind: Kind
+    help: str
+    read: Callable[[Model], Mapping[Labels, Any]]
+    labels: Labels = ()
+
+
+def families() -> Iterable[Family]:
+    """Every metric of a model, in the order of the page."""
+    yield from _LOAD
+    yield from _WORK
+    yield from _STAGES
+    yield from _PLACES
+
+
+def _stat(name: str) -> Callable[[Model], Mapping[Labels, Any]]:
+    return lambda model: {(): getattr(model.engine.stats(), name)}
+
+
+def _tally(name: str) -> Callable[[Model], Mapping[Labels, Tally]]:
+    return lambda model: {(): getattr(model.metrics, name)}
+
+
+def _of_strokes(name: str) -> Callable[[Model], Mapping[Labels, Tally]]:
+    return lambda model: {
+        (stroke.value,): getattr(model.metrics, name)[stroke] for stroke in Stroke
+    }
+
+
+def _kv_usage(model: Model) -> Mapping[Labels, float]:
+    stats = model.engine.stats()
+    return {(): stats.kv_tokens_used / stats.kv_tokens_total}
+
+
+def _ends(model: Model) -> Mapping[Labels, float]:
+    ended = dict(model.metrics.num_ended)
+    return {(shown,): ended.get(reason, 0) for reason, shown in _REASONS.items()}
+
+
+def _tokens(name: str) -> Callable[[Model], Mapping[Labels, float]]:
+    return lambda model: {(): getattr(model.metrics, name).sum}
+
+
+def _nodes(model: Model) -> Mapping[Labels, float]:
+    return {
+        (stroke.value, provider): count
+        for stroke, placement in model.engine.placements.items()
+        for provider, count in placement.nodes.items()
+    }
+
+
+def _memory(model: Model) -> Mapping[Labels, float]:
+    report = model.status()["memory"]
+    kinds = ("weights", "workspace", "kv", "planned", "planned_now")
+    return {(kind,): report[f"{kind}_bytes"] for kind in kinds}
+
+
+_LOAD = (
+    Family("num_requests_running", "gauge", "Sequences that hold a row.", _stat("num_running")),
+    Family("num_requests_waiting", "gauge", "Sequences in the queue.", _stat("num_waiting")),
+    Family("num_rows", "gauge", "Sequences that can run at once.", _stat("num_rows")),
+    Family(
+        "kv_cache_usage_perc",
+        "gauge",
+        "Used part of the KV cache's tokens; 1 is all of them.",
+        _kv_usage,
+    ),
+    Family("kv_cache_tokens", "gauge", "Tokens that the KV cache holds.", _stat("kv_tokens_total")),
+)
+_WORK = (
+    Family(
+        "request_success_total",
+        "counter",
+        "Sequences that ended, by finish reason; abort is a client that went away.",
+        _ends,
+        ("finished_reason",),
+    ),
+    Family("prompt_tokens_total", "counter", "Tokens of prompts.", _tokens("prompt_tokens")),
+    Family(
+        "generation_tokens_total", "counter", "Tokens of answers.", _tokens("generation_tokens")
+    ),
+    Family("engine_steps_total", "counter", "Steps of the engine.", _stat("num_steps")),
+    Family(
+        "stroke_duration_seconds",
+        "histogram",
+        "Time of one run of a graph; its sum is the time a stroke took.",
+        _of_strokes("run_seconds"),
+        ("stroke",),
+    ),
+    Family(
+        "stroke_tokens",
+        "histogram",
+        "Tokens that one run of a graph computed.",
+        _of_strokes("run_tokens"),
+        ("stroke",),
+    ),
+    Family("decode_batch_size", "histogram", "Rows of a decode run.", _tally("batch_rows")),
+    Family("request_prompt_tokens", "histogram", "Tokens of a prompt.", _tally("prompt_tokens")),
+    Family(
+        "request_generation_tokens",
+        "histogram",
+        "Tokens of an answer.",
+        _tally("generation_tokens"),
+    ),
+)
+_STAGES = tuple(
+    Family(f"{name}_seconds", "histogram", text, _tally(attribute))
+    for name, text, attribute in (
+        ("time_to_first_token", "From the request's arrival to its first token.", "ttft"),
+        ("inter_token_latency", "Between two tokens of an answer.", "inter_token"),
+        (
+            "request_time_per_output_token",
+            "Mean time between the tokens of an answer.",
+            "per_output_token",
+        ),
+        ("e2e_request_latency", "From the request's arrival to its last token.", "latency"),
+        ("request_tokenise_time", "Tokenising the prompt.", "tokenise"),
+        ("request_queue_time", "Waiting for a row and for the first run.", "queue"),
+        ("request_prefill_time", "From the first run to the whole prompt read.", "prefill"),
+        ("request_decode_time", "From the first token to the last.", "decode"),
+    )
+)
+_PLACES = (
+    Family(
+        "placement_nodes",
+        "gauge",
+        "Nodes of a stroke's graph on each execution provider.",
+        _nodes,
+        ("stroke", "provider"),
+    ),
+    Family(
+        "memory_bytes",
+        "gauge",
+        "The model's memory plan: weights, workspace, full KV cache, all, and what is due now.",
+        _memory,
+        ("kind",),
+    ),
+)

@@ -1,0 +1,113 @@
+"""Puts the counts of an endpoint and its engines on a page that Prometheus reads."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+from collections.abc import Iterator
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from twostroke.model import Model
+from twostroke.server.in_flight import InFlight
+from twostroke.server.metrics.families import Family, families
+from twostroke.server.metrics.http_counts import HttpCounts
+from twostroke.server.models import Models
+
+PREFIX = "twostroke_"
+HTTP_COUNTS = web.AppKey("http_counts", HttpCounts)
+
+
+class MetricsPage:
+    """Answers `GET /metrics`. Nothing is counted here: each owner's counts are read when asked."""
+
+    def __init__(self, models: Models, in_flight: InFlight, counts: HttpCounts) -> None:
+        self._models = models
+        self._registry = CollectorRegistry()
+        self._registry.register(_Endpoint(models, in_flight, counts))
+        self._models_shown = _Models()
+        self._registry.register(self._models_shown)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """The page, as OpenMetrics where the reader takes that, else as plain text."""
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        self._models_shown.models = self._models.ready()
+        page = await asyncio.to_thread(encode, self._registry)
+        return web.Response(body=page, headers={"Content-Type": content_type})
+
+
+class _Endpoint(Collector):
+    """The HTTP side."""
+
+    def __init__(self, models: Models, in_flight: InFlight, counts: HttpCounts) -> None:
+        self._models, self._in_flight, self._counts = models, in_flight, counts
+
+    def collect(self) -> Iterator[Metric]:
+        """One sample each, of the moment."""
+        build = GaugeMetricFamily(
+            f"{PREFIX}build_info", "The version that runs; always 1.", labels=["version"]
+        )
+        build.add_metric([importlib.metadata.version("twostroke")], 1)
+        yield build
+        ready = GaugeMetricFamily(
+            f"{PREFIX}model_ready", "1 where the model is loaded.", labels=["model_name"]
+        )
+        loading = self._models.loading()
+        for name in self._models.names:
+            ready.add_metric([name], name not in loading)
+        yield ready
+        yield GaugeMetricFamily(
+            f"{PREFIX}http_requests_in_flight",
+            "Requests that are being answered.",
+            value=self._in_flight.count,
+        )
+        answers = CounterMetricFamily(
+            f"{PREFIX}http_requests",
+            "Answers by route and status; cut is a connection that ended before its answer did.",
+            labels=["path", "method", "status"],
+        )
+        for labels, count in list(self._counts.answers.items()):
+            answers.add_metric(labels, count)
+        yield answers
+
+
+class _Models(Collector):
+    """The loaded models."""
+
+    def __init__(self) -> None:
+        self.models: tuple[Model, ...] = ()
+
+    def collect(self) -> Iterator[Metric]:
+        """A family with the samples of every model."""
+        for family in families():
+            yield _metric(family, self.models)
+
+
+def _metric(family: Family, models: tuple[Model, ...]) -> Metric:
+    labels = ["model_name", *family.labels]
+    name = PREFIX + family.name
+    if family.kind == "histogram":
+        histogram = HistogramMetricFamily(name, family.help, labels=labels)
+        for model in models:
+            for values, tally in family.read(model).items():
+                total = tally.sum  # before the buckets, which may then hold one value more
+                histogram.add_metric([model.name, *values], tally.cumulative(), total)
+        return histogram
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    metric = kind(name, family.help, labels=labels)
+    for model in models:
+        for values, value in family.read(model).items():
+            metric.add_metric([model.name, *values], value)
+    return metric
