@@ -16,6 +16,7 @@ from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
 from twostroke.engine.sequence import Phase
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.life.observe import End, Observers, RunFacts
+from twostroke.life.roofline import Bounds
 from twostroke.life.timeline import ChunkTime, Clock
 from twostroke.types import (
     Event,
@@ -34,11 +35,19 @@ log = logging.getLogger(__name__)
 class Stepper:
     """Turns steps into events. Every method runs in the engine thread."""
 
-    def __init__(self, intake: Intake, runner: Runner, clock: Clock, observers: Observers) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        runner: Runner,
+        clock: Clock,
+        observers: Observers,
+        bounds: Bounds | None = None,
+    ) -> None:
         self._intake = intake
         self._runner = runner
         self._clock = clock
         self._observers = observers
+        self._bounds = bounds
 
     def run(self, step: Step) -> None:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
@@ -105,7 +114,7 @@ class Stepper:
         began = self._clock()
         try:
             logits = self._runner.decode(batch.start, fed, lengths)  # [batch, vocab]
-            self._note_decode(served, lengths, began)
+            self._note_decode(works, lengths, began)
             tokens = self._choose(logits, works)
         except Exception as fault:
             self._fail(served, fault, "decode")
@@ -115,11 +124,20 @@ class Stepper:
                 self._intake.commit_decode(work.sequence)
                 self._accept(work, token_id, row)
 
-    def _note_decode(self, served: Sequence[Work], lengths: Sequence[int], began: float) -> None:
+    def _note_decode(
+        self, works: Sequence[Work | None], lengths: Sequence[int], began: float
+    ) -> None:
         count = len(lengths)
         facts = RunFacts(Stroke.DECODE, count, count, sum(lengths), began, self._clock())
-        for work in served:
-            work.timeline.add_step(len(served))
+        served = [(w, length) for w, length in zip(works, lengths, strict=True) if w is not None]
+        batch_tokens = sum(length for _, length in served)
+        for work, length in served:
+            work.timeline.add_step(
+                len(served),
+                busy_s=facts.duration_s,
+                past_tokens=length,
+                batch_tokens=batch_tokens,
+            )
         self._observers.ran(facts)
 
     def _choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
@@ -175,7 +193,7 @@ class Stepper:
 
     def _tell_end(self, work: Work, reason: FinishReason) -> None:
         outcome = "aborted" if reason is FinishReason.ABORTED else "finished"
-        end = _end(work, outcome, reason)
+        end = self._end(work, outcome, reason)
         self._observers.ended(end)
         self._tell(
             work,
@@ -202,7 +220,7 @@ class Stepper:
             log.error("failed to %s", doing, exc_info=fault)
         for work in works:
             if self._intake.end(work, "failed"):
-                self._observers.ended(_end(work, "failed", None))
+                self._observers.ended(self._end(work, "failed", None))
                 self._tell(work, FailedEvent(error))
 
     def _tell(self, work: Work, event: Event) -> bool:
@@ -214,16 +232,16 @@ class Stepper:
             return False
         return True
 
-
-def _end(work: Work, outcome: str, reason: FinishReason | None) -> End:
-    sequence = work.sequence
-    return End(
-        outcome,
-        reason,
-        num_prompt_tokens=len(sequence.prompt_ids),
-        num_completion_tokens=len(sequence.answer_ids),
-        timings=work.timeline.timings(),
-    )
+    def _end(self, work: Work, outcome: str, reason: FinishReason | None) -> End:
+        sequence = work.sequence
+        work.timeline.end(self._clock())
+        return End(
+            outcome,
+            reason,
+            num_prompt_tokens=len(sequence.prompt_ids),
+            num_completion_tokens=len(sequence.answer_ids),
+            timings=work.timeline.timings(self._bounds),
+        )
 
 
 def _logprob(work: Work, token_id: TokenId, logits: Logits) -> TokenLogprob | None:
