@@ -4,7 +4,7 @@ The mix follows the lengths of ShareGPT conversations as Kwon et al. 2023 ("Effi
 Management for Large Language Model Serving with PagedAttention", figure 11) give them: 161 tokens
 of prompt and 338 of answer in the mean. They are drawn from log-normal distributions with those
 means. The spread (sigma 1 of the logarithm) is ours, since the paper shows it in a plot only, and
-so are the bounds of 4 and 1,024 tokens, which bring the means down to about 151 and 277.
+so are the bounds of 4 and 1,024 tokens, which bring the means down to about 156 and 302.
 """
 
 from __future__ import annotations
