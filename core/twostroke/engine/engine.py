@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from twostroke.backends.protocol import Placement
+from twostroke.engine.deadlines import earliest_deadline
 from twostroke.engine.intake import Intake, Sink, Work
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.logprobs import PromptLogprobs
@@ -51,6 +52,7 @@ class Engine:
         bundle_context_tokens: int | None = None,
         grammars: Grammars | None = None,
         bounds: Bounds | None = None,
+        request_timeout_s: float | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.context_tokens = context_tokens
@@ -62,7 +64,8 @@ class Engine:
         self._eos_ids = eos_ids
         self._grammars = grammars
         self._clock = clock
-        self._intake = Intake(scheduler)
+        self._request_timeout_s = request_timeout_s
+        self._intake = Intake(scheduler, clock)
         # Told of each run and each end; add to them before `start`.
         self.observers = Observers([scheduler.budget])
         self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
@@ -172,6 +175,7 @@ class Engine:
             None
             if params.prompt_logprobs is None
             else PromptLogprobs(request.prompt_ids, params.prompt_logprobs),
+            deadline_at=earliest_deadline(request.deadline_at, arrived_at, self._request_timeout_s),
         )
 
     def compile(self, constraint: Constraint) -> Matcher:

@@ -7,6 +7,7 @@ graph runs, and never while a sink is called.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from twostroke.engine.scheduler import Plan, PrefillChunk, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.errors import RequestError, UnavailableError
 from twostroke.grammar import Matcher
-from twostroke.life.timeline import Timeline
+from twostroke.life.timeline import Clock, Timeline
 from twostroke.types import Event, FinishReason, TokenId, TokenLogprob
 
 Sink = Callable[[Event], None]
@@ -35,6 +36,7 @@ class Work:
     matcher: Matcher | None = None  # of a constrained answer
     prompt_logprobs: PromptLogprobs | None = None  # where they are asked for
     end_logprob: TokenLogprob | None = None
+    deadline_at: float | None = None  # of the engine's clock
 
     @property
     def request_id(self) -> str:
@@ -44,17 +46,22 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the engine thread does next: tell the ended ones, then run the plan."""
+    """What the engine thread does next: tell the ended ones, then run the plan.
+
+    `expired` are those whose deadline has passed, with the phase in which it found them.
+    """
 
     ended: tuple[tuple[Work, FinishReason], ...]
     plan: Plan
+    expired: tuple[tuple[Work, Phase], ...] = ()
 
 
 class Intake:
     """Owns the table of work and the lock around the scheduler."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Clock = time.monotonic) -> None:
         self._scheduler = scheduler
+        self._clock = clock
         self._changed = threading.Condition()
         self._work: dict[str, Work] = {}
         self._to_abort: set[str] = set()
@@ -63,6 +70,8 @@ class Intake:
         self._is_closed = False
         self._num_steps = 0
         self._num_ended = {"finished": 0, "aborted": 0, "failed": 0}
+        self._num_aborted = dict.fromkeys(Phase, 0)  # by where they stood
+        self._num_expired = 0
 
     def submit_all(self, works: Iterable[Work]) -> None:
         """Hands work to the engine thread: all of it, or none. Any thread.
@@ -105,10 +114,11 @@ class Intake:
         with self._changed:
             while True:
                 ended = self._take_ended()
+                expired = self._take_expired()
                 plan = self._scheduler.plan()
-                if ended or plan:
+                if ended or expired or plan:
                     self._num_steps += bool(plan)
-                    return Step(ended, plan)
+                    return Step(ended, plan, expired)
                 if self._is_closed and not self._work:
                     return None
                 self._changed.wait()
@@ -197,6 +207,10 @@ class Intake:
                 num_cached_tokens=reuse.num_cached_tokens,
                 num_prefix_hits=reuse.num_hits,
                 num_copied_tokens=reuse.num_copied_tokens,
+                num_aborted_waiting=self._num_aborted[Phase.WAITING],
+                num_aborted_prefill=self._num_aborted[Phase.PREFILL],
+                num_aborted_decode=self._num_aborted[Phase.DECODE],
+                num_expired=self._num_expired,
             )
 
     def check(self) -> None:
@@ -217,11 +231,29 @@ class Intake:
         self._to_finish.clear()
         return tuple(ended)
 
-    def _end(self, work: Work, outcome: str) -> bool:
+    def _take_expired(self) -> tuple[tuple[Work, Phase], ...]:
+        """Ends those whose deadline has passed. What they computed is as good as any."""
+        works = [work for work in self._work.values() if work.deadline_at is not None]
+        now = self._clock() if works else 0.0
+        expired = [
+            (work, work.sequence.phase)
+            for work in works
+            if work.deadline_at is not None and work.deadline_at <= now
+        ]
+        for work, _ in expired:
+            self._end(work, "failed", is_row_sound=True)
+        self._num_expired += len(expired)
+        return tuple(expired)
+
+    def _end(self, work: Work, outcome: str, *, is_row_sound: bool | None = None) -> bool:
         if self._work.get(work.request_id) is not work:
             return False
         del self._work[work.request_id]
-        self._scheduler.end(work.sequence, keep=outcome != "failed")
+        if outcome == "aborted":
+            self._num_aborted[work.sequence.phase] += 1
+        if is_row_sound is None:
+            is_row_sound = outcome != "failed"
+        self._scheduler.end(work.sequence, keep=is_row_sound)
         self._num_ended[outcome] += 1
         self._changed.notify_all()
         return True

@@ -14,7 +14,9 @@ class EngineLimits:
     `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
     and workspace leave of the free memory, less a tenth. With `reuse_prefixes` the rows of ended
     sequences are kept for prompts that begin alike: of the same scope, or of any with
-    `share_prefixes`. Raises ConfigError with every value that is out of range.
+    `share_prefixes`. `max_stall_ms` shortens prompt chunks while others decode, so that these wait
+    no longer for their next token (None: never); `request_timeout_s` ends a request that takes
+    longer. Raises ConfigError with every value that is out of range.
     """
 
     max_rows: int = 8
@@ -24,6 +26,8 @@ class EngineLimits:
     kv_budget_bytes: int | None = None
     reuse_prefixes: bool = True
     share_prefixes: bool = False
+    max_stall_ms: float | None = 200.0
+    request_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         lowest = {"max_rows": 1, "max_queue": 0, "prefill_chunk_tokens": 1, "context_tokens": 2}
@@ -31,6 +35,11 @@ class EngineLimits:
             f"{name} must be {low} or more, not {value}"
             for name, low in lowest.items()
             if (value := getattr(self, name)) is not None and value < low
+        ]
+        problems += [
+            f"{name} must be more than 0, not {value}"
+            for name in ("max_stall_ms", "request_timeout_s")
+            if (value := getattr(self, name)) is not None and not value > 0
         ]
         if problems:
             raise ConfigError(problems)
@@ -45,6 +54,8 @@ class EngineStats:
     `kv_tokens_touched` are those for which memory was taken since the start; `kv_tokens_kept` those
     of ended sequences, kept for reuse. Of `num_prompt_tokens`, `num_cached_tokens` were not
     computed, in `num_prefix_hits` prompts; `num_copied_tokens` went from row to row.
+    `num_aborted` is told apart by where the sequences stood; `num_expired` are those of
+    `num_failed` whose deadline passed.
     """
 
     num_running: int
@@ -62,3 +73,7 @@ class EngineStats:
     num_cached_tokens: int = 0
     num_prefix_hits: int = 0
     num_copied_tokens: int = 0
+    num_aborted_waiting: int = 0
+    num_aborted_prefill: int = 0
+    num_aborted_decode: int = 0
+    num_expired: int = 0

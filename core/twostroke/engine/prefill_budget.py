@@ -23,6 +23,7 @@ FORGETTING = 0.95  # what an observation still weighs when the next one comes
 _PRIOR = (0.0, 1e-3, 0.0)  # seconds, each token, each pair of tokens
 _SCALES = (1e-3, 1e-3, 1e-7)  # how far from the prior each coefficient may lie
 _PRIOR_WEIGHT = 1e-3
+AIM = 0.95  # of the longest stall: what is predicted is not quite what comes
 _OUTLIER = 4.0  # an observation counts as at most so many times what was expected
 
 
@@ -50,10 +51,9 @@ class PrefillCost:
 
     def observe(self, num_tokens: int, start: int, duration_s: float) -> None:
         """Takes in what a chunk took. Mutates the model."""
-        if duration_s <= 0:
-            return
         if self._num_seen >= 4:  # one hiccup of the machine must not halve the next chunks
             duration_s = min(duration_s, _OUTLIER * self.predict_s(num_tokens, start))
+        duration_s = max(duration_s, 1e-6)  # clocks are coarse
         self._num_seen += 1
         relative = [x / duration_s for x in _features(num_tokens, start)]
         for i, x in enumerate(relative):
@@ -100,7 +100,8 @@ class PrefillBudget:
         """What the prompts of a step with so many decode runs may share."""
         left_s = None
         if num_decode_runs and self._max_stall_s is not None:
-            left_s = max(0.0, self._max_stall_s - num_decode_runs * self._decode_run_s)
+            aim_s = AIM * self._max_stall_s
+            left_s = max(0.0, aim_s - num_decode_runs * self._decode_run_s)
         return StepBudget(self._lengths, self.cost, self._lengths[0], left_s)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from twostroke.engine.deadlines import deadline_error
 from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.logprobs import token_logprob
 from twostroke.engine.row_copies import run_copies
@@ -54,6 +55,8 @@ class Stepper:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
         for work, reason in step.ended:
             self._tell_end(work, reason)
+        for work, phase in step.expired:
+            self._tell_fault(work, deadline_error(work.sequence, phase))
         for sequence, fault in run_copies(step.plan.copies, self._runner, self._intake):
             self._fail([self._intake.work_of(sequence)], fault, "copy a prefix")
         for chunk in step.plan.prefill:
@@ -226,8 +229,11 @@ class Stepper:
             log.error("failed to %s", doing, exc_info=fault)
         for work in works:
             if self._intake.end(work, "failed"):
-                self._observers.ended(self._end(work, "failed", None))
-                self._tell(work, FailedEvent(error))
+                self._tell_fault(work, error)
+
+    def _tell_fault(self, work: Work, error: TwostrokeError) -> None:
+        self._observers.ended(self._end(work, "failed", None))
+        self._tell(work, FailedEvent(error))
 
     def _tell(self, work: Work, event: Event) -> bool:
         """Calls the sink; False where it raised, which means that nobody listens any more."""
