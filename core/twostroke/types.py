@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from twostroke.errors import TwostrokeError
+from twostroke.timings import Timings as Timings
 
 TokenId = int
 
@@ -124,22 +125,6 @@ class Request:
     deadline_at: float | None = None
     group: str | None = None
     scope: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """The cycle of one sequence, in milliseconds; None where the stage was never reached.
-
-    `ttft_ms` runs from the arrival of the request to its first token; `decode_ms` from the first
-    token to the last.
-    """
-
-    queued_ms: float | None = None
-    tokenise_ms: float | None = None
-    prefill_ms: float | None = None
-    ttft_ms: float | None = None
-    decode_ms: float | None = None
-    decode_tokens_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

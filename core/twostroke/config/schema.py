@@ -86,6 +86,11 @@ class ServerConfig(_Section):
     shutdown_timeout_s: float = Field(
         30.0, ge=0, description="how long running streams may go on after Ctrl-C or SIGTERM"
     )
+    measure_device: bool = Field(
+        True,
+        description="measure what the device can do before the first model is ever loaded on it "
+        "(about two seconds, once); answers then tell what fraction of that they reached",
+    )
 
 
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed", "int4"]

@@ -13,6 +13,7 @@ from twostroke.engine.logprobs import token_logprob
 from twostroke.engine.sampler import UNUSABLE, Logits, sample
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.life.observe import End, Observers
+from twostroke.life.roofline import Bounds
 from twostroke.life.timeline import Clock
 from twostroke.types import (
     Event,
@@ -30,10 +31,13 @@ log = logging.getLogger(__name__)
 class Answers:
     """Makes events of logits. Every method runs in the engine thread."""
 
-    def __init__(self, intake: Intake, clock: Clock, observers: Observers) -> None:
+    def __init__(
+        self, intake: Intake, clock: Clock, observers: Observers, bounds: Bounds | None
+    ) -> None:
         self._intake = intake
         self._clock = clock
         self._observers = observers
+        self._bounds = bounds
 
     def choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
         """A token for each row of `logits`, [batch, vocab]; ends those whose grammar fails."""
@@ -90,7 +94,7 @@ class Answers:
     def tell_end(self, work: Work, reason: FinishReason) -> None:
         """Sends the terminal event of a sequence that has ended as it should, or was aborted."""
         outcome = "aborted" if reason is FinishReason.ABORTED else "finished"
-        end = _end(work, outcome, reason)
+        end = self._end(work, outcome, reason)
         self._observers.ended(end)
         self.tell(
             work,
@@ -118,7 +122,7 @@ class Answers:
             log.error("failed to %s", doing, exc_info=fault)
         for work in works:
             if self._intake.end(work, "failed"):
-                self._observers.ended(_end(work, "failed", None))
+                self._observers.ended(self._end(work, "failed", None))
                 self.tell(work, FailedEvent(error))
 
     def tell(self, work: Work, event: Event) -> bool:
@@ -130,16 +134,16 @@ class Answers:
             return False
         return True
 
-
-def _end(work: Work, outcome: str, reason: FinishReason | None) -> End:
-    sequence = work.sequence
-    return End(
-        outcome,
-        reason,
-        num_prompt_tokens=len(sequence.prompt_ids),
-        num_completion_tokens=len(sequence.answer_ids),
-        timings=work.timeline.timings(),
-    )
+    def _end(self, work: Work, outcome: str, reason: FinishReason | None) -> End:
+        sequence = work.sequence
+        work.timeline.end(self._clock())
+        return End(
+            outcome,
+            reason,
+            num_prompt_tokens=len(sequence.prompt_ids),
+            num_completion_tokens=len(sequence.answer_ids),
+            timings=work.timeline.timings(self._bounds),
+        )
 
 
 def _logprob(work: Work, token_id: TokenId, logits: Logits) -> TokenLogprob | None:

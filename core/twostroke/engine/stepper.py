@@ -16,6 +16,7 @@ from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
 from twostroke.engine.sequence import Phase
 from twostroke.errors import EngineError
 from twostroke.life.observe import Observers, RunFacts
+from twostroke.life.roofline import Bounds
 from twostroke.life.timeline import ChunkTime, Clock
 from twostroke.types import FailedEvent, FinishReason, Stroke
 
@@ -25,12 +26,19 @@ log = logging.getLogger(__name__)
 class Stepper:
     """Turns steps into events. Every method runs in the engine thread."""
 
-    def __init__(self, intake: Intake, runner: Runner, clock: Clock, observers: Observers) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        runner: Runner,
+        clock: Clock,
+        observers: Observers,
+        bounds: Bounds | None = None,
+    ) -> None:
         self._intake = intake
         self._runner = runner
         self._clock = clock
         self._observers = observers
-        self._answers = Answers(intake, clock, observers)
+        self._answers = Answers(intake, clock, observers, bounds)
 
     def run(self, step: Step) -> None:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
@@ -97,7 +105,7 @@ class Stepper:
         began = self._clock()
         try:
             logits = self._runner.decode(batch.start, fed, lengths)  # [batch, vocab]
-            self._note_decode(served, lengths, began)
+            self._note_decode(works, lengths, began)
             tokens = self._answers.choose(logits, works)
         except Exception as fault:
             self._answers.fail(served, fault, "decode")
@@ -107,9 +115,18 @@ class Stepper:
                 self._intake.commit_decode(work.sequence)
                 self._answers.accept(work, token_id, row)
 
-    def _note_decode(self, served: Sequence[Work], lengths: Sequence[int], began: float) -> None:
+    def _note_decode(
+        self, works: Sequence[Work | None], lengths: Sequence[int], began: float
+    ) -> None:
         count = len(lengths)
         facts = RunFacts(Stroke.DECODE, count, count, sum(lengths), began, self._clock())
-        for work in served:
-            work.timeline.add_step(len(served))
+        served = [(w, length) for w, length in zip(works, lengths, strict=True) if w is not None]
+        batch_tokens = sum(length for _, length in served)
+        for work, length in served:
+            work.timeline.add_step(
+                len(served),
+                busy_s=facts.duration_s,
+                past_tokens=length,
+                batch_tokens=batch_tokens,
+            )
         self._observers.ran(facts)

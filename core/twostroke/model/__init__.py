@@ -2,7 +2,8 @@
 
 from twostroke.model.answer import Answer, AsyncAnswer, Completion, Token
 from twostroke.model.events import AnswerEvent, TextEvent, TextEvents
-from twostroke.model.model import Model, Prompt
+from twostroke.model.model import Model
+from twostroke.model.preparing import Prompt
 
 __all__ = [
     "Answer",

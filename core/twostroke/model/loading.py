@@ -34,8 +34,12 @@ def load(
     scheduler: SchedulerConfig,
     plugins: Plugins,
     progress: Callable[[Progress], None] | None,
+    *,
+    measure_device: bool = False,
 ) -> Loaded:
     """Finds (or exports) the bundle, reads its text side, starts its engine, in this order.
+
+    `measure_device` as for `open_engine`.
 
     Raises:
         TwostrokeError: from the stage that failed; nothing stays open.
@@ -65,4 +69,5 @@ def load(
         log.warning(
             "%s has no chat template: it completes prompts and refuses messages", model.name
         )
-    return Loaded(bundle, tokenizer, template, open_engine(bundle, model, scheduler, plugins))
+    opened = open_engine(bundle, model, scheduler, plugins, measure_device=measure_device)
+    return Loaded(bundle, tokenizer, template, opened)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeGuard, cast
+from typing import Any, Self
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
-from twostroke.engine.engine import Engine
+from twostroke.engine.engine import NOT_PREPARED, Engine
 from twostroke.errors import UnavailableError
 from twostroke.grammar import constraint_from
 from twostroke.life.metrics import EngineMetrics
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import Loaded, load
+from twostroke.model.preparing import Prompt, compile_timed, encode_timed
 from twostroke.model.sampling import UNADVISED, build_sampling
 from twostroke.model.settings import settings_of
 from twostroke.model.status import (
@@ -27,10 +28,8 @@ from twostroke.model.status import (
     memory_report,
     placement_report,
 )
-from twostroke.text import Message, encode_chat, encode_prompt
+from twostroke.timings import Preparation
 from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams, TokenId
-
-Prompt = str | Sequence[TokenId] | Sequence[Message]
 
 
 class Model:
@@ -92,14 +91,19 @@ class Model:
         *,
         plugins: Plugins | None = None,
         progress: Callable[[Progress], None] | None = None,
+        measure_device: bool = False,
     ) -> Model:
         """Opens a model as the YAML describes it.
+
+        `measure_device`: where it is not known yet what the device can do, that is measured first,
+        in about two seconds; the roofline of each answer needs it.
 
         Raises:
             TwostrokeError: as `open`.
         """
         plugins = load_plugins() if plugins is None else plugins
-        loaded = load(model, scheduler or SchedulerConfig(), plugins, progress)
+        scheduler = scheduler or SchedulerConfig()
+        loaded = load(model, scheduler, plugins, progress, measure_device=measure_device)
         return cls(model.name, loaded, model.sampling)
 
     @property
@@ -147,11 +151,15 @@ class Model:
         Raises:
             RequestError: the prompt is empty, malformed or outside of the vocabulary.
         """
-        if isinstance(prompt, str):
-            return encode_prompt(self.tokenizer, prompt)
-        if _is_chat(prompt):
-            return encode_chat(self.tokenizer, self.template, prompt)
-        return encode_prompt(self.tokenizer, cast(Sequence[TokenId], prompt))
+        return self.encode_timed(prompt)[0]
+
+    def encode_timed(self, prompt: Prompt) -> tuple[tuple[TokenId, ...], Preparation]:
+        """As `encode`, and what rendering the template and tokenising took.
+
+        Raises:
+            RequestError: as `encode`.
+        """
+        return encode_timed(self.tokenizer, self.template, prompt)
 
     def sampling(self, **given: Any) -> SamplingParams:
         """The given values over the configured ones over what the model recommends.
@@ -189,16 +197,10 @@ class Model:
         """
         self._refuse_closed()
         arrived_at = time.monotonic()
-        constraint, params = self._parameters(given)
-        request = Request(new_request_id(), self.encode(prompt), params, constraint)
-        tokenise_ms = (time.monotonic() - arrived_at) * 1e3
+        request, prepared = self._prepare(prompt, *self._parameters(given))
         return Answer(
             SyncTextEvents(
-                self.engine,
-                self.tokenizer,
-                request,
-                arrived_at=arrived_at,
-                tokenise_ms=tokenise_ms,
+                self.engine, self.tokenizer, request, arrived_at=arrived_at, prepared=prepared
             )
         )
 
@@ -227,16 +229,17 @@ class Model:
         def start() -> Callable[[], TextEvents]:
             self._refuse_closed()
             arrived_at = time.monotonic()
-            request = Request(new_request_id(), self.encode(prompt), params, constraint)
-            tokenise_ms = (time.monotonic() - arrived_at) * 1e3
-            if constraint is not None:
-                self.engine.compile(constraint)
-            return lambda: self.events(request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
+            request, prepared = self._prepare(prompt, constraint, params)
+            return lambda: self.events(request, arrived_at=arrived_at, prepared=prepared)
 
         return AsyncAnswer(start)
 
     def events(
-        self, request: Request, *, arrived_at: float | None = None, tokenise_ms: float | None = None
+        self,
+        request: Request,
+        *,
+        arrived_at: float | None = None,
+        prepared: Preparation = NOT_PREPARED,
     ) -> TextEvents:
         """Submits a request; its events, for whoever serves it. Call it in a running event loop.
 
@@ -245,14 +248,14 @@ class Model:
         Args:
             request: with ids from `encode` and parameters from `sampling`.
             arrived_at: when it came in, by `time.monotonic`; None is now.
-            tokenise_ms: what `encode` took.
+            prepared: what was done since; `encode_timed` says it.
 
         Raises:
             ContextLengthError: the prompt leaves no room for an answer.
             UnavailableError: too many requests wait already, or the engine is stopping.
         """
         return TextEvents(
-            self.engine, self.tokenizer, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms
+            self.engine, self.tokenizer, request, arrived_at=arrived_at, prepared=prepared
         )
 
     def close(self, *, drain_timeout_s: float = 0.0) -> None:
@@ -267,6 +270,13 @@ class Model:
             f"<twostroke.Model {self.name!r}: {self.bundle.manifest.precision} on "
             f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
         )
+
+    def _prepare(
+        self, prompt: Prompt, constraint: Constraint | None, params: SamplingParams
+    ) -> tuple[Request, Preparation]:
+        ids, prepared = self.encode_timed(prompt)
+        prepared = compile_timed(self.engine.compile, constraint, prepared)
+        return Request(new_request_id(), ids, params, constraint), prepared
 
     def _parameters(self, given: Mapping[str, Any]) -> tuple[Constraint | None, SamplingParams]:
         sampling = {name: given[name] for name in given if name not in frozenset(ConstraintKind)}
@@ -291,7 +301,3 @@ class Model:
 def new_request_id() -> str:
     """A fresh id for a request."""
     return uuid.uuid4().hex
-
-
-def _is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
-    return isinstance(prompt, Sequence) and any(isinstance(item, Mapping) for item in prompt)

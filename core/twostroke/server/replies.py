@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -49,9 +48,9 @@ def error_reply(error: TwostrokeError) -> web.Response:
     return json_reply(error_body(error), status=error.status, headers=headers)
 
 
-def timings_body(timings: Timings) -> dict[str, float]:
-    """The stages that were reached, rounded to microseconds."""
-    return {name: round(value, 3) for name, value in asdict(timings).items() if value is not None}
+def timings_body(timings: Timings) -> dict[str, Any]:
+    """The stages that were reached, and what they took; docs/timeline.md has the names."""
+    return timings.report()
 
 
 def usage_body(finished: FinishedEvent) -> dict[str, int]:

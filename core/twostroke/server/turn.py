@@ -7,12 +7,14 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 from twostroke.errors import EngineError, UnavailableError
 from twostroke.model import Model, TextEvent
+from twostroke.model.preparing import compile_timed
+from twostroke.timings import Preparation
 from twostroke.types import (
     Constraint,
     FailedEvent,
@@ -41,14 +43,32 @@ def new_id() -> str:
 
 @dataclass(slots=True)
 class Turn:
-    """A tokenised request on its way through a model. `finished` is set when it ended well."""
+    """A tokenised request on its way through a model. `finished` is set when it ended well.
+
+    `blocked_s` is what a stream has waited for its client; None where nothing was streamed.
+    """
 
     model: Model
     request: Request
     arrived_at: float  # time.monotonic()
-    tokenise_ms: float
+    prepared: Preparation
     created_at: int = field(default_factory=lambda: int(time.time()))  # seconds since the epoch
     finished: FinishedEvent | None = None
+    blocked_s: float | None = None
+
+    def note_blocked(self, duration_s: float) -> None:
+        """Adds a time in which the client did not read; 0 says that it is streamed. Mutates."""
+        self.blocked_s = (self.blocked_s or 0.0) + duration_s
+        if self.finished is not None:
+            self.finish(self.finished)
+
+    def finish(self, event: FinishedEvent) -> FinishedEvent:
+        """The end, with the time that the client kept it waiting so far. Sets `finished`."""
+        if self.blocked_s is not None:
+            timings = replace(event.timings, blocked_ms=self.blocked_s * 1e3)
+            event = replace(event, timings=timings)
+        self.finished = event
+        return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +98,13 @@ async def prepare(
     """
     sampling = model.sampling(**given)
     loop = asyncio.get_running_loop()
-    started = time.monotonic()
-    prompt_ids = await loop.run_in_executor(_text_threads, model.encode, prompt)
-    tokenise_ms = (time.monotonic() - started) * 1e3
+    prompt_ids, prepared = await loop.run_in_executor(_text_threads, model.encode_timed, prompt)
     if constraint is not None:
-        await loop.run_in_executor(_grammar_threads, model.engine.compile, constraint)
+        prepared = await loop.run_in_executor(
+            _grammar_threads, compile_timed, model.engine.compile, constraint, prepared
+        )
     request = Request(request_id, prompt_ids, sampling, constraint)
-    return Turn(model, request, arrived_at, tokenise_ms)
+    return Turn(model, request, arrived_at, prepared)
 
 
 async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
@@ -93,18 +113,17 @@ async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
     Raises:
         TwostrokeError: the sequence was refused, failed, or was stopped with the server.
     """
-    events = turn.model.events(
-        turn.request, arrived_at=turn.arrived_at, tokenise_ms=turn.tokenise_ms
-    )
+    events = turn.model.events(turn.request, arrived_at=turn.arrived_at, prepared=turn.prepared)
     async with aclosing(events):
         async for event in events:
             if isinstance(event, FailedEvent):
                 raise event.error
-            if isinstance(event, FinishedEvent):
-                if event.reason is FinishReason.ABORTED:
-                    raise UnavailableError("The answer was cut off: the server is stopping.")
-                turn.finished = event
-            yield event
+            if isinstance(event, TextEvent):
+                yield event
+            elif event.reason is FinishReason.ABORTED:
+                raise UnavailableError("The answer was cut off: the server is stopping.")
+            else:
+                yield turn.finish(event)
 
 
 async def gather(turn: Turn) -> Answer:

@@ -45,8 +45,20 @@ def encode_chat(
 ) -> tuple[TokenId, ...]:
     """Token ids of a conversation through the model's template, ready for an answer.
 
+    Raises:
+        RequestError: no template, a malformed message, a refusal by the template.
+    """
+    return encode_rendered(tokenizer, render_chat(tokenizer, template, messages))
+
+
+def render_chat(
+    tokenizer: Tokenizer, template: ChatTemplate | None, messages: Sequence[Message]
+) -> list[str]:
+    """The text of a conversation, cut where it stops and begins to be the template's own.
+
     Only the template writes control tokens. Where a message holds the text of one, a random
-    number stands in for it while the template is rendered, and it is encoded as plain text.
+    number stands in for it while the template is rendered; those texts are the pieces with an odd
+    index, which `encode_rendered` takes for plain text.
 
     Raises:
         RequestError: no template, a malformed message, a refusal by the template.
@@ -60,7 +72,15 @@ def encode_chat(
         {"role": message["role"], "content": hidden.hide(message["content"], message["role"])}
         for message in check_messages(messages)
     ]
-    pieces = hidden.split(template.render_checked(checked))
+    return hidden.split(template.render_checked(checked))
+
+
+def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenId, ...]:
+    """Token ids of what `render_chat` answers.
+
+    Raises:
+        RequestError: there is nothing in it, or a message that cannot be written as plain text.
+    """
     ids = tokenizer.encode(pieces[0], special=True, add_bos=False)
     for position, piece in enumerate(pieces[1:], start=1):
         if position % 2:
