@@ -105,6 +105,7 @@ class Answers:
                 timings=end.timings,
                 prompt_logprobs=work.prompt_logprobs.found if work.prompt_logprobs else (),
                 end_logprob=work.end_logprob,
+                num_cached_tokens=work.sequence.num_cached_tokens,
             ),
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from twostroke.engine.answers import Answers
 from twostroke.engine.intake import Intake, Step, Work
+from twostroke.engine.row_copies import run_copies
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import Logits
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
@@ -44,8 +45,11 @@ class Stepper:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
         for work, reason in step.ended:
             self._answers.tell_end(work, reason)
+        for sequence, fault in run_copies(step.plan.copies, self._runner, self._intake):
+            self._answers.fail([self._intake.work_of(sequence)], fault, "copy a prefix")
         for chunk in step.plan.prefill:
-            self._prefill(chunk)
+            if chunk.sequence.phase is not Phase.ENDED:
+                self._prefill(chunk)
         for batch in step.plan.decode:
             self._decode(batch)
 
@@ -63,6 +67,7 @@ class Stepper:
     def _prefill(self, chunk: PrefillChunk) -> None:
         work = self._intake.work_of(chunk.sequence)
         began = self._clock()
+        work.timeline.note_cached(chunk.sequence.num_cached_tokens)
         work.timeline.start_prefill(began)
         try:
             logits = self._read(chunk, work)  # [1, vocab]
