@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.logprobs import token_logprob
-from twostroke.engine.row_copies import run_copies
+from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import UNUSABLE, Logits, sample
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
@@ -54,10 +54,10 @@ class Stepper:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
         for work, reason in step.ended:
             self._tell_end(work, reason)
-        for sequence, fault in run_copies(step.plan.copies, self._runner, self._intake):
-            self._fail([self._intake.work_of(sequence)], fault, "copy a prefix")
+        run_transfers(step.plan.copies, self._runner, self._intake)
         for chunk in step.plan.prefill:
-            if chunk.sequence.phase is not Phase.ENDED:
+            # One whose prefix could not be brought is read from its start in the next step.
+            if chunk.start == self._intake.span_lengths(chunk.row, 1)[0]:
                 self._prefill(chunk)
         for batch in step.plan.decode:
             self._decode(batch)
