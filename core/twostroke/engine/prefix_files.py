@@ -110,7 +110,8 @@ class PrefixFiles:
             os.utime(path)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise EngineError(
-                f"The stored prefix {path} cannot be used ({error}); its prompt is computed instead."
+                f"The stored prefix {path} cannot be used ({error}); it is deleted, and the "
+                f"prompt is computed."
             ) from error
         return contents
 
