@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twostroke.engine.prefixes import RowCopy
 from twostroke.engine.sequence import Sequence
+from twostroke.engine.transfers import Transfer
 from twostroke.types import TokenId
 
 
@@ -37,7 +37,7 @@ class Plan:
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
-    copies: tuple[RowCopy, ...] = ()
+    copies: tuple[Transfer, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode)

@@ -27,9 +27,11 @@ from twostroke.engine.plan import DecodeBatch as DecodeBatch
 from twostroke.engine.plan import Plan as Plan
 from twostroke.engine.plan import PrefillChunk as PrefillChunk
 from twostroke.engine.prefill_budget import PrefillBudget
-from twostroke.engine.prefixes import Prefixes, RowCopy
+from twostroke.engine.prefix_store import PrefixStore
+from twostroke.engine.prefixes import Prefixes
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.spans import split_spans
+from twostroke.engine.transfers import Transfer
 from twostroke.engine.waiting import Waiting
 from twostroke.errors import RequestError, UnavailableError
 
@@ -48,6 +50,7 @@ class Scheduler:
         chunks_prompts: bool = True,
         reuse_prefixes: bool = True,
         share_prefixes: bool = False,
+        prefix_store: PrefixStore | None = None,
     ) -> None:
         self.cache = cache
         self.prefixes = Prefixes(
@@ -55,6 +58,7 @@ class Scheduler:
             reuse=reuse_prefixes and chunks_prompts,
             has_scopes=not share_prefixes,
             packs_rows=max_span_rows != 1,
+            store=prefix_store,
         )
         self._max_queue = max_queue
         self.budget = PrefillBudget(prefill_chunk_tokens, max_stall_s)
@@ -192,10 +196,10 @@ class Scheduler:
         self._prefilling.append(sequence)
         return True
 
-    def _plan_prefill(self, num_decode_runs: int) -> tuple[list[PrefillChunk], list[RowCopy]]:
+    def _plan_prefill(self, num_decode_runs: int) -> tuple[list[PrefillChunk], list[Transfer]]:
         budget = self.budget.step(num_decode_runs)
         chunks: list[PrefillChunk] = []
-        copies: list[RowCopy] = []
+        copies: list[Transfer] = []
         for sequence in self._in_turn():
             if budget.left_tokens <= 0:
                 break
