@@ -139,6 +139,22 @@ class Binding(Protocol):
         ...
 
 
+@runtime_checkable
+class InterruptibleBinding(Binding, Protocol):
+    """A binding whose run another thread can end. A backend need not have it.
+
+    Without it a prompt that was given up is read to the end of its chunk.
+    """
+
+    def interrupt(self) -> None:
+        """Ends the run that is in progress, which then raises EngineError; soon, not at once.
+
+        Does nothing where none is: in particular the next run must not be hurt by an interruption
+        that came too late for the one before.
+        """
+        ...
+
+
 class Session(Protocol):
     """One graph, loaded on a device."""
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twostroke.backends.protocol import Binding, Buffer
+from twostroke.backends.protocol import Binding, Buffer, InterruptibleBinding
 from twostroke.bundle.contract import ATTENTION_MASK, LOGITS
 from twostroke.engine.kv_buffers import KVBuffers, present_of
 from twostroke.engine.logits import LogitBuffers, Logits
@@ -38,6 +38,7 @@ class InPlaceRuns:
         self._graph = graph
         self._kv = kv
         self._max_kept = max_kept
+        self._running: Binding | None = None
         self._kept: OrderedDict[tuple[int, int, int], BoundRun] = OrderedDict()
         self._logits = LogitBuffers(graph, vocab_size)
         self._has_mask = ATTENTION_MASK in graph.small_inputs
@@ -67,8 +68,18 @@ class InPlaceRuns:
         else:
             bound = self._bound(start_row, count, num_new, wanted)
         bound.inputs.write(token_ids, past_lengths, wanted)
-        bound.binding.run()
+        self._running = bound.binding
+        try:
+            bound.binding.run()
+        finally:
+            self._running = None
         return self._logits.answer(bound.logits, wanted)
+
+    def interrupt(self) -> None:
+        """Ends the run in progress where the backend can; any thread."""
+        running = self._running
+        if isinstance(running, InterruptibleBinding):
+            running.interrupt()
 
     def close(self) -> None:
         """Drops every binding, before their session is closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from twostroke.backends.protocol import Binding, InterruptibleBinding
 from twostroke.bundle.contract import LOGITS
 from twostroke.engine.kv_buffers import present_of
 from twostroke.engine.kv_concatenated import ConcatenatedKV
@@ -19,6 +20,7 @@ class ConcatenatingRuns:
     def __init__(self, graph: OpenGraph, kv: ConcatenatedKV, vocab_size: int) -> None:
         self._graph = graph
         self._kv = kv
+        self._running: Binding | None = None
         self._logits = LogitBuffers(graph, vocab_size)
 
     def run(
@@ -43,9 +45,19 @@ class ConcatenatingRuns:
         binding = self._graph.session.bind(
             {**inputs.buffers, **past}, {LOGITS: logits, **present_of(present)}
         )
-        binding.run()
+        self._running = binding
+        try:
+            binding.run()
+        finally:
+            self._running = None
         self._kv.keep(start_row, total)
         return self._logits.answer(logits, wanted)
+
+    def interrupt(self) -> None:
+        """Ends the run in progress where the backend can; any thread."""
+        running = self._running
+        if isinstance(running, InterruptibleBinding):
+            running.interrupt()
 
     def close(self) -> None:
         """Frees the memory of the logits."""

@@ -8,6 +8,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from twostroke.backends.protocol import Placement
 from twostroke.engine.deadlines import earliest_deadline
@@ -99,6 +100,7 @@ class Engine:
         if self._thread is not None and drain_timeout_s > 0:
             self._intake.wait_until_empty(drain_timeout_s)
         self._intake.close()
+        self._stepper.interruption.interrupt()
         with self._life:
             if self._is_stopped:
                 return
@@ -196,13 +198,16 @@ class Engine:
     def abort(self, request_id: str) -> None:
         """Ends a sequence with reason `aborted`, at the latest in the step after the next.
 
-        Any thread; unknown ids are ignored.
+        Any thread; unknown ids are ignored. A chunk of its prompt that is being read is
+        interrupted where the backend can; a decode run, which others share, never is.
         """
         self._intake.abort(request_id)
+        self._stepper.interruption.interrupt(request_id)
 
     def stats(self) -> EngineStats:
         """The load right now; any thread."""
-        return self._intake.stats()
+        num_interrupted = self._stepper.interruption.num_interrupted
+        return replace(self._intake.stats(), num_interrupted_chunks=num_interrupted)
 
     def check(self) -> None:
         """Proves the invariants of scheduler and KV cache. Raises AssertionError."""

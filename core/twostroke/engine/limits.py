@@ -62,7 +62,7 @@ class EngineStats:
     computed, in `num_prefix_hits` prompts; `num_copied_tokens` went from row to row,
     `num_restored_tokens` came from the store, which holds `prefix_store_bytes` now. `num_aborted`
     is told apart by where the sequences stood; `num_expired` are those of `num_failed` whose
-    deadline passed.
+    deadline passed; `num_interrupted_chunks` of prompts were not read to their end.
     """
 
     num_running: int
@@ -84,5 +84,6 @@ class EngineStats:
     num_aborted_prefill: int = 0
     num_aborted_decode: int = 0
     num_expired: int = 0
+    num_interrupted_chunks: int = 0
     num_restored_tokens: int = 0
     prefix_store_bytes: int = 0

@@ -32,6 +32,8 @@ class _Runs(Protocol):
         wanted: Sequence[int] = (0,),
     ) -> Logits: ...
 
+    def interrupt(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -173,6 +175,14 @@ class Runner:
             for offset, token in enumerate(token_ids)
         ]
         return np.concatenate(answers)
+
+    def interrupt(self) -> None:
+        """Ends the run in progress, which then raises EngineError, where the backend can.
+
+        Any thread; does nothing where nothing runs. The rows of that run hold what they held.
+        """
+        self._prefill_runs.interrupt()
+        self._decode_runs.interrupt()
 
     def close(self) -> None:
         """Frees bindings and sessions. The backends stay open: whoever opened them closes them."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from twostroke.engine.answers import Answers
 from twostroke.engine.deadlines import deadline_error
 from twostroke.engine.intake import Intake, Step, Work
+from twostroke.engine.interruption import Interruption
 from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import Logits
@@ -40,6 +41,7 @@ class Stepper:
         self._runner = runner
         self._clock = clock
         self._observers = observers
+        self.interruption = Interruption(runner.interrupt)
         self._answers = Answers(intake, clock, observers, bounds)
 
     def run(self, step: Step) -> None:
@@ -77,6 +79,8 @@ class Stepper:
             self._note_prefill(chunk, work, began)
             is_asked = chunk.is_last and not work.sequence.is_full
             tokens = self._answers.choose(logits, [work]) if is_asked else []
+        except InterruptedError:
+            return  # nothing of the chunk counts as read
         except Exception as fault:
             self._answers.fail([work], fault, "prefill")
             return
@@ -96,7 +100,22 @@ class Stepper:
         self._observers.ran(RunFacts(Stroke.PREFILL, 1, num_tokens, chunk.start, began, now))
 
     def _read(self, chunk: PrefillChunk, work: Work) -> Logits:
-        """Runs a chunk of a prompt; the logits of its last token, [1, vocab]."""
+        """Runs a chunk of a prompt; the logits of its last token, [1, vocab].
+
+        Raises:
+            InterruptedError: its request was aborted meanwhile; the next step ends it.
+        """
+        self.interruption.begin(work.request_id)
+        try:
+            logits = self._run_chunk(chunk, work)
+        except Exception as fault:
+            if self.interruption.end(has_failed=True):
+                raise InterruptedError from fault
+            raise
+        self.interruption.end(has_failed=False)
+        return logits
+
+    def _run_chunk(self, chunk: PrefillChunk, work: Work) -> Logits:
         if work.prompt_logprobs is None:
             return self._runner.prefill(
                 chunk.row, chunk.start, chunk.token_ids, is_last=chunk.is_last

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,8 +97,12 @@ class EchoSession:
         self.backend.num_open_sessions -= self._is_open
         self._is_open = False
 
-    def start_run(self, num_tokens: int) -> bool:
-        """Counts a run, waits and fails as the options say; True where its logits must be NaN."""
+    def start_run(self, num_tokens: int, is_cut: threading.Event) -> bool:
+        """Counts a run, waits and fails as the options say; True where its logits must be NaN.
+
+        Raises:
+            EngineError: also where `is_cut` is set while it waits.
+        """
         if not self._is_open:
             raise EngineError("echo: a run on a session that was closed")
         options, is_decode = self.backend.options, self.stroke is Stroke.DECODE
@@ -106,11 +110,14 @@ class EchoSession:
         self.backend.num_runs[self.stroke] += 1
         delay_s = options.prefill_delay_s_per_token * num_tokens
         delay_s = options.step_delay_s if is_decode else delay_s
-        if delay_s:
-            time.sleep(delay_s)
+        self._wait(delay_s, is_cut)
         if number in (options.fail_decode_runs if is_decode else options.fail_prefill_runs):
             raise EngineError(f"echo: {self.stroke} run {number} fails, as its options ask.")
         return is_decode and number in options.nan_decode_runs
+
+    def _wait(self, delay_s: float, is_cut: threading.Event) -> None:
+        if delay_s and is_cut.wait(delay_s):
+            raise EngineError("echo: the run was interrupted")
 
 
 class EchoBinding:
@@ -120,6 +127,7 @@ class EchoBinding:
         self, session: EchoSession, inputs: dict[str, Array], outputs: dict[str, Array]
     ) -> None:
         self._session = session
+        self._is_cut = threading.Event()
         self._inputs = inputs
         self._logits = outputs[LOGITS]  # [batch, k, vocab]; k is 1 in decode
         layers = range(session.graph.num_layers)
@@ -131,7 +139,8 @@ class EchoBinding:
         """Writes the new tokens to the rows and answers logits from all that they hold."""
         ids = self._inputs[INPUT_IDS]  # [batch, sequence]
         num_rows, num_new = ids.shape
-        is_nan = self._session.start_run(num_new)
+        self._is_cut = threading.Event()  # its own, so that no other run is ended
+        is_nan = self._session.start_run(num_new, self._is_cut)
         totals = self._totals(num_rows, num_new)  # [batch]
         self._check(ids, totals)
         if self._session.graph.dialect == "standard":
@@ -144,6 +153,10 @@ class EchoBinding:
             for number, index in enumerate(self._wanted(row, num_new)):
                 end = total - num_new + index + 1
                 self._logits[row, number] = np.nan if is_nan else self._answer(row, end)
+
+    def interrupt(self) -> None:
+        """Ends the run in progress while it waits for its delay; any thread."""
+        self._is_cut.set()
 
     def _wanted(self, row: int, num_new: int) -> list[int]:
         """The positions within the chunk whose logits are answered."""

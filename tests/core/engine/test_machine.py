@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from twostroke.engine import EngineLimits
-from twostroke.errors import UnavailableError
+from twostroke.errors import DeadlineError, RequestError, UnavailableError
 from twostroke.testing.bundles import SEPARATOR_ID
 from twostroke.testing.engines import EchoEngine
 from twostroke.types import (
@@ -48,6 +48,11 @@ class EngineLife(RuleBasedStateMachine):
         )
         self.echo = EchoEngine(self.echo_folder, limits, **self.options)
         self.engine = self.echo.engine
+        self.now = 100.0
+        engine = self.engine
+        engine._clock = engine._intake._clock = engine._stepper._clock = lambda: self.now
+        self.deadlines: dict[str, float] = {}
+        self.watch_plans()
         self.requests: dict[str, Request] = {}
         self.events: dict[str, list[object]] = {}
         self.to_abort: set[str] = set()
@@ -70,6 +75,77 @@ class EngineLife(RuleBasedStateMachine):
         self.events[name] = events
         return name
 
+    def watch_plans(self) -> None:
+        """Every plan keeps to its budget, and each run takes its time on the fake clock."""
+        scheduler = self.engine._intake._scheduler
+        plan_step, runner = scheduler.plan, self.engine._runner
+        prefill, decode = runner.prefill, runner.decode
+
+        def plan():
+            planned = plan_step()
+            lengths = [len(chunk.token_ids) for chunk in planned.prefill]
+            assert sum(lengths) <= 5
+            assert len({chunk.row for chunk in planned.prefill}) == len(lengths)
+            return planned
+
+        def timed_prefill(*args: object, **kwargs: object):
+            self.now += 0.5
+            return prefill(*args, **kwargs)
+
+        def timed_decode(*args: object):
+            self.now += 0.1
+            return decode(*args)
+
+        scheduler.plan, runner.prefill, runner.decode = plan, timed_prefill, timed_decode
+
+    @rule(
+        target=alive,
+        prompt=st.lists(st.integers(4, 259), min_size=1, max_size=12),
+        count=st.integers(1, 7),
+        scope=st.sampled_from(["", "a", "b"]),
+        priority=st.integers(-1, 1),
+        timeout_s=st.floats(0, 8) | st.none(),
+    )
+    def submit_all(
+        self, prompt: list[int], count: int, scope: str, priority: int, timeout_s: float | None
+    ):
+        names = [f"r{len(self.requests) + number}" for number in range(count)]
+        deadline_at = None if timeout_s is None else self.now + timeout_s
+        requests = [
+            Request(
+                name,
+                tuple(prompt),
+                SamplingParams(temperature=0, max_tokens=20),
+                priority=priority,
+                deadline_at=deadline_at,
+                group=names[0],
+                scope=scope,
+            )
+            for name in names
+        ]
+        events: list[list[object]] = [[] for _ in names]
+        before = self.engine.stats()
+        try:
+            sinks = [one.append for one in events]
+            self.engine.submit_all(requests, sinks, arrived_at=self.now)
+        except RequestError:
+            assert count > 6
+            return multiple()
+        except UnavailableError:
+            after = self.engine.stats()
+            assert after == before
+            assert before.num_waiting + count > 3
+            return multiple()
+        self.requests |= dict(zip(names, requests, strict=True))
+        self.events |= dict(zip(names, events, strict=True))
+        if deadline_at is not None:
+            self.deadlines |= dict.fromkeys(names, deadline_at)
+        return multiple(*names)
+
+    @rule(seconds=st.floats(0.1, 5))
+    def let_time_pass(self, seconds: float) -> None:
+        self.now += seconds
+
     @rule(name=consumes(alive))
     def abort(self, name: str) -> None:
         self.engine.abort(name)
@@ -80,9 +156,10 @@ class EngineLife(RuleBasedStateMachine):
     def step(self, steps: int) -> None:
         for _ in range(steps):
             if self.has_work():
+                late = [name for name, at in self.deadlines.items() if at <= self.now]
                 self.engine.run_step()
-                # An abort reaches its sequence in the very next step.
-                assert all(self.is_over(name) for name in self.to_abort)
+                # A deadline too, and an abort reaches its sequence in the very next step.
+                assert all(self.is_over(name) for name in (*late, *self.to_abort))
 
     @precondition(lambda self: self.has_work())
     @rule(stroke=st.sampled_from(["prefill", "decode"]))
@@ -133,6 +210,8 @@ class EngineLife(RuleBasedStateMachine):
         told = [event.token_id for event in events[:-1]]
         assert told == wanted[: len(told)]
         if isinstance(end, FailedEvent):
+            is_late = isinstance(end.error, DeadlineError)
+            assert not is_late or self.deadlines[request.request_id] <= self.now
             return
         if end.reason is FinishReason.STOP:
             assert told == wanted

@@ -35,7 +35,7 @@ class OrtBinding:
     must therefore be bound anew before each run.
     """
 
-    __slots__ = ("_binding", "_buffers", "_copied", "_session")
+    __slots__ = ("_binding", "_buffers", "_copied", "_run_options", "_session")
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class OrtBinding:
         self._binding = binding
         self._buffers = buffers
         self._copied = copied
+        self._run_options: Any = None  # of the run in progress
 
     def run(self) -> None:
         """Runs the graph and waits for its outputs. Mutates the bound outputs.
@@ -55,7 +56,17 @@ class OrtBinding:
         Raises:
             EngineError: the run failed, or the session is closed.
         """
-        self._session.run(self._binding, self._copied)
+        self._run_options = onnxruntime().RunOptions()  # its own, so that no other run is ended
+        try:
+            self._session.run(self._binding, self._copied, self._run_options)
+        finally:
+            self._run_options = None
+
+    def interrupt(self) -> None:
+        """Ends the run in progress after the operator it is at; any thread."""
+        options = self._run_options
+        if options is not None:
+            options.terminate = True
 
 
 class OrtSession:
@@ -113,7 +124,7 @@ class OrtSession:
         }
         return OrtBinding(self, binding, (*inputs.values(), *outputs.values()), copied)
 
-    def run(self, binding: Any, copied: Mapping[str, Bindable]) -> None:
+    def run(self, binding: Any, copied: Mapping[str, Bindable], run_options: Any = None) -> None:
         """Runs an IOBinding made from this session; see `OrtBinding`.
 
         Raises:
@@ -126,7 +137,7 @@ class OrtSession:
                     buffer.bind_input(binding, name)
                 if copied:
                     binding.synchronize_inputs()
-                session.run_with_iobinding(binding)
+                session.run_with_iobinding(binding, run_options)
         except Exception as error:  # ONNX Runtime's errors share no base of their own
             raise EngineError(f"{self._graph.name} failed: {first_line(error)}") from error
 
