@@ -47,10 +47,16 @@ class AnswerText:
     still says is taken for the end of the answer.
     """
 
-    def __init__(self, tokenizer: Tokenizer, request: Request) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        request: Request,
+        shown_ids: frozenset[TokenId] = frozenset(),
+    ) -> None:
+        """`shown_ids` are control tokens that are written out as text."""
         self.is_stopped = False
         self._num_prompt_tokens = len(request.prompt_ids)
-        self._detokenizer = Detokenizer(tokenizer, request.prompt_ids)
+        self._detokenizer = Detokenizer(tokenizer, request.prompt_ids, shown_ids)
         self._matcher = StopMatcher(request.sampling.stop)
         self._last: TokenEvent | None = None
 
@@ -91,10 +97,12 @@ class AnswerText:
 class _ReadyEvents:
     """What both kinds of iterator share: the events that wait to be read, and the stop."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, request: Request) -> None:
+    def __init__(
+        self, engine: Engine, tokenizer: Tokenizer, request: Request, shown_ids: frozenset[TokenId]
+    ) -> None:
         self._engine = engine
         self._request_id = request.request_id
-        self._text = AnswerText(tokenizer, request)
+        self._text = AnswerText(tokenizer, request, shown_ids)
         self._ready: deque[AnswerEvent] = deque()
 
     def _take(self, event: Event) -> None:
@@ -119,13 +127,14 @@ class TextEvents(_ReadyEvents):
         *,
         arrived_at: float | None = None,
         tokenise_ms: float | None = None,
+        shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
         """Submits `request`; call it in the event loop that will iterate.
 
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        super().__init__(engine, tokenizer, request)
+        super().__init__(engine, tokenizer, request, shown_ids)
         self._events = AsyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
 
     def __aiter__(self) -> Self:
@@ -153,13 +162,14 @@ class SyncTextEvents(_ReadyEvents):
         *,
         arrived_at: float | None = None,
         tokenise_ms: float | None = None,
+        shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
         """Submits `request`.
 
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        super().__init__(engine, tokenizer, request)
+        super().__init__(engine, tokenizer, request, shown_ids)
         self._events = SyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
 
     def __iter__(self) -> Self:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeGuard, cast
+from typing import Any, Self, cast
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
 from twostroke.engine.engine import Engine
-from twostroke.errors import UnavailableError
-from twostroke.grammar import constraint_from
+from twostroke.errors import RequestError, UnavailableError
 from twostroke.life.metrics import EngineMetrics
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import Loaded, load
+from twostroke.model.prepared import Prepared, Prompt, asked_of, is_chat, prepare
 from twostroke.model.sampling import UNADVISED, build_sampling
 from twostroke.model.settings import settings_of
 from twostroke.model.status import (
@@ -27,10 +26,9 @@ from twostroke.model.status import (
     memory_report,
     placement_report,
 )
-from twostroke.text import Message, encode_chat, encode_prompt
-from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams, TokenId
-
-Prompt = str | Sequence[TokenId] | Sequence[Message]
+from twostroke.text import encode_chat, encode_prompt
+from twostroke.text.tools import ToolUse
+from twostroke.types import Request, SamplingParams, TokenId
 
 
 class Model:
@@ -45,6 +43,7 @@ class Model:
         self.bundle = loaded.bundle
         self.tokenizer = loaded.tokenizer
         self.template = loaded.template
+        self.reader = loaded.reader  # of reasoning and calls in answers; None reads neither
         self._opened = loaded.opened
         self._is_closed = False
         recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
@@ -139,18 +138,23 @@ class Model:
             "load": load_report(self._opened),
         }
 
-    def encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
+    def encode(self, prompt: Prompt, tools: ToolUse | None = None) -> tuple[TokenId, ...]:
         """Token ids of a text, of ids (which are checked) or of chat messages.
+
+        With `tools` the model is told of the functions in them, for which messages are needed.
 
         Takes about a second for a million characters: never call it on an event loop.
 
         Raises:
             RequestError: the prompt is empty, malformed or outside of the vocabulary.
         """
+        if not isinstance(prompt, str) and is_chat(prompt):
+            told = () if tools is None else tools.tools
+            return encode_chat(self.tokenizer, self.template, prompt, told)
+        if tools is not None:
+            raise RequestError("tools need messages, not a prompt.", param="tools")
         if isinstance(prompt, str):
             return encode_prompt(self.tokenizer, prompt)
-        if _is_chat(prompt):
-            return encode_chat(self.tokenizer, self.template, prompt)
         return encode_prompt(self.tokenizer, cast(Sequence[TokenId], prompt))
 
     def sampling(self, **given: Any) -> SamplingParams:
@@ -181,26 +185,25 @@ class Model:
             prompt: a text, token ids or chat messages.
             given: what `sampling` takes, and at most one constraint on the answer:
                 `json_schema` (an object), `json_object=True`, `regex`, `choice` (a list of
-                strings) or `grammar` (llguidance's Lark dialect).
+                strings) or `grammar` (llguidance's Lark dialect). With messages: `tools`,
+                `tool_choice` and `parallel_tool_calls` in OpenAI's form; the completion then holds
+                `tool_calls`.
 
         Raises:
             RequestError: the prompt, a parameter or the constraint is wrong.
             UnavailableError: too many requests wait already, or the model is closed.
         """
         self._refuse_closed()
-        arrived_at = time.monotonic()
-        constraint, params = self._parameters(given)
-        request = Request(new_request_id(), self.encode(prompt), params, constraint)
-        tokenise_ms = (time.monotonic() - arrived_at) * 1e3
-        return Answer(
-            SyncTextEvents(
-                self.engine,
-                self.tokenizer,
-                request,
-                arrived_at=arrived_at,
-                tokenise_ms=tokenise_ms,
-            )
+        ready = prepare(self, prompt, asked_of(self, given))
+        events = SyncTextEvents(
+            self.engine,
+            self.tokenizer,
+            ready.request,
+            arrived_at=ready.arrived_at,
+            tokenise_ms=ready.tokenise_ms,
+            shown_ids=ready.shown_ids,
         )
+        return Answer(events, ready)
 
     def complete(self, prompt: Prompt, **given: Any) -> Completion:
         """A whole answer.
@@ -222,21 +225,31 @@ class Model:
             UnavailableError: the model is closed.
         """
         self._refuse_closed()
-        constraint, params = self._parameters(given)
+        asked = asked_of(self, given)
 
-        def start() -> Callable[[], TextEvents]:
+        def start() -> tuple[Callable[[], TextEvents], Prepared]:
             self._refuse_closed()
-            arrived_at = time.monotonic()
-            request = Request(new_request_id(), self.encode(prompt), params, constraint)
-            tokenise_ms = (time.monotonic() - arrived_at) * 1e3
-            if constraint is not None:
-                self.engine.compile(constraint)
-            return lambda: self.events(request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
+            ready = prepare(self, prompt, asked)
+            if ready.request.constraint is not None:
+                self.engine.compile(ready.request.constraint)
+            submit = partial(
+                self.events,
+                ready.request,
+                arrived_at=ready.arrived_at,
+                tokenise_ms=ready.tokenise_ms,
+                shown_ids=ready.shown_ids,
+            )
+            return submit, ready
 
         return AsyncAnswer(start)
 
     def events(
-        self, request: Request, *, arrived_at: float | None = None, tokenise_ms: float | None = None
+        self,
+        request: Request,
+        *,
+        arrived_at: float | None = None,
+        tokenise_ms: float | None = None,
+        shown_ids: frozenset[TokenId] = frozenset(),
     ) -> TextEvents:
         """Submits a request; its events, for whoever serves it. Call it in a running event loop.
 
@@ -246,13 +259,19 @@ class Model:
             request: with ids from `encode` and parameters from `sampling`.
             arrived_at: when it came in, by `time.monotonic`; None is now.
             tokenise_ms: what `encode` took.
+            shown_ids: control tokens that a parser of the answer must see as text.
 
         Raises:
             ContextLengthError: the prompt leaves no room for an answer.
             UnavailableError: too many requests wait already, or the engine is stopping.
         """
         return TextEvents(
-            self.engine, self.tokenizer, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms
+            self.engine,
+            self.tokenizer,
+            request,
+            arrived_at=arrived_at,
+            tokenise_ms=tokenise_ms,
+            shown_ids=shown_ids,
         )
 
     def close(self, *, drain_timeout_s: float = 0.0) -> None:
@@ -268,10 +287,6 @@ class Model:
             f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
         )
 
-    def _parameters(self, given: Mapping[str, Any]) -> tuple[Constraint | None, SamplingParams]:
-        sampling = {name: given[name] for name in given if name not in frozenset(ConstraintKind)}
-        return constraint_from(given), self.sampling(**sampling)
-
     def _refuse_closed(self) -> None:
         if self._is_closed:
             raise UnavailableError(f"This model is closed: {self.name}. Open it again to use it.")
@@ -286,12 +301,3 @@ class Model:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def new_request_id() -> str:
-    """A fresh id for a request."""
-    return uuid.uuid4().hex
-
-
-def _is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
-    return isinstance(prompt, Sequence) and any(isinstance(item, Mapping) for item in prompt)

@@ -11,14 +11,25 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from twostroke.errors import EngineError, UnavailableError
-from twostroke.model import Model, TextEvent
+from twostroke.errors import EngineError, RequestError, UnavailableError
+from twostroke.model import (
+    Asked,
+    Model,
+    ReadAnswer,
+    TextEvent,
+    check_asked,
+    constraint_of_calls,
+    parser_for,
+)
+from twostroke.text.parsers import Content, Delta, SectionParser
+from twostroke.text.tools import ToolUse
 from twostroke.types import (
     Constraint,
     FailedEvent,
     FinishedEvent,
     FinishReason,
     Request,
+    TokenId,
     TokenLogprob,
 )
 
@@ -49,13 +60,35 @@ class Turn:
     tokenise_ms: float
     created_at: int = field(default_factory=lambda: int(time.time()))  # seconds since the epoch
     finished: FinishedEvent | None = None
+    parser: SectionParser | None = None  # None: an answer is nothing but text
+
+    def read(self, text: str) -> Sequence[Delta]:
+        """What the next piece of the answer's text is. Mutates the parser."""
+        return [Content(text)] if self.parser is None else self.parser.push(text)
+
+    def read_rest(self) -> Sequence[Delta]:
+        """What the parser has held back to the end. Mutates it."""
+        return () if self.parser is None else self.parser.finish()
+
+    def new_call_id(self) -> str:
+        """An id for a call in the answer, as the model's template wants it."""
+        reader = self.model.reader
+        assert reader is not None, "calls are read by a reader"
+        return reader.spec.new_call_id()
+
+    @property
+    def shown_ids(self) -> frozenset[TokenId]:
+        """Control tokens that the parser must see."""
+        reader = self.model.reader
+        return frozenset() if self.parser is None or reader is None else reader.shown_ids
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer."""
+    """A whole answer. `text` is all of it, `parts` what the turn's parser makes of it."""
 
     text: str
+    parts: ReadAnswer
     finished: FinishedEvent
     logprobs: tuple[TokenLogprob, ...] = ()  # where the request asks for them, one a token
     offsets: tuple[int, ...] = ()  # where in the text each of those tokens begins, in characters
@@ -69,22 +102,46 @@ async def prepare(
     request_id: str,
     arrived_at: float,
     constraint: Constraint | None = None,
+    tools: ToolUse | None = None,
+    reads_sections: bool = False,
 ) -> Turn:
     """Checks the sampling parameters, tokenises the prompt and compiles the constraint, in threads.
 
+    With `reads_sections` the answer is parsed: for reasoning, and for calls where there are tools.
+
     Raises:
-        RequestError: a parameter, the prompt or the constraint is wrong.
+        RequestError: a parameter, the prompt, the tools or the constraint is wrong.
         UnavailableError: too many constraints are being compiled.
     """
-    sampling = model.sampling(**given)
+    asked = check_asked(Asked(model.sampling(**given), constraint, tools))
     loop = asyncio.get_running_loop()
     started = time.monotonic()
-    prompt_ids = await loop.run_in_executor(_text_threads, model.encode, prompt)
+    prompt_ids = await loop.run_in_executor(_text_threads, model.encode, prompt, tools)
     tokenise_ms = (time.monotonic() - started) * 1e3
-    if constraint is not None:
+    if tools is not None:
+        constraint = await _compile_calls(model, prompt_ids, tools)
+    elif constraint is not None:
         await loop.run_in_executor(_grammar_threads, model.engine.compile, constraint)
-    request = Request(request_id, prompt_ids, sampling, constraint)
-    return Turn(model, request, arrived_at, tokenise_ms)
+    request = Request(request_id, prompt_ids, asked.sampling, constraint)
+    turn = Turn(model, request, arrived_at, tokenise_ms)
+    if reads_sections and asked.constraint is None:
+        turn.parser = parser_for(model, prompt_ids, tools)
+    return turn
+
+
+async def _compile_calls(
+    model: Model, prompt_ids: tuple[int, ...], tools: ToolUse
+) -> Constraint | None:
+    def compile_it() -> Constraint | None:
+        constraint = constraint_of_calls(model, prompt_ids, tools)
+        if constraint is not None:
+            try:
+                model.engine.compile(constraint)
+            except RequestError as error:
+                raise RequestError(f"The grammar of tools: {error}", param="tools") from None
+        return constraint
+
+    return await asyncio.get_running_loop().run_in_executor(_grammar_threads, compile_it)
 
 
 async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
@@ -94,7 +151,10 @@ async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
         TwostrokeError: the sequence was refused, failed, or was stopped with the server.
     """
     events = turn.model.events(
-        turn.request, arrived_at=turn.arrived_at, tokenise_ms=turn.tokenise_ms
+        turn.request,
+        arrived_at=turn.arrived_at,
+        tokenise_ms=turn.tokenise_ms,
+        shown_ids=turn.shown_ids,
     )
     async with aclosing(events):
         async for event in events:
@@ -114,6 +174,7 @@ async def gather(turn: Turn) -> Answer:
         TwostrokeError: as `answer`.
     """
     pieces: list[str] = []
+    parts = ReadAnswer(turn.new_call_id)
     logprobs: list[TokenLogprob] = []
     offsets: list[int] = []
     num_characters = 0
@@ -124,7 +185,9 @@ async def gather(turn: Turn) -> Answer:
                     logprobs.append(event.logprob)
                     offsets.append(num_characters)
                 pieces.append(event.text)
+                parts.add(turn.read(event.text))
                 num_characters += len(event.text)
     if turn.finished is None:
         raise EngineError("The answer ended before it was complete; try again.")
-    return Answer("".join(pieces), turn.finished, tuple(logprobs), tuple(offsets))
+    parts.add(turn.read_rest())
+    return Answer("".join(pieces), parts, turn.finished, tuple(logprobs), tuple(offsets))

@@ -116,9 +116,9 @@ async def test_the_event_loop_is_free_while_a_prompt_is_tokenised(
     threads = []
     encode = model.encode
 
-    def noting(prompt: Any) -> tuple[int, ...]:
+    def noting(prompt: Any, tools: Any = None) -> tuple[int, ...]:
         threads.append(threading.current_thread())
-        return encode(prompt)
+        return encode(prompt, tools)
 
     monkeypatch.setattr(model, "encode", noting)
     await model.stream("abc").complete()
