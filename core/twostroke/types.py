@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from twostroke.errors import TwostrokeError
+from twostroke.timings import Timings as Timings
 
 TokenId = int
 
@@ -127,22 +128,6 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
-    """The cycle of one sequence, in milliseconds; None where the stage was never reached.
-
-    `ttft_ms` runs from the arrival of the request to its first token; `decode_ms` from the first
-    token to the last.
-    """
-
-    queued_ms: float | None = None
-    tokenise_ms: float | None = None
-    prefill_ms: float | None = None
-    ttft_ms: float | None = None
-    decode_ms: float | None = None
-    decode_tokens_per_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TokenLogprob:
     """Natural logarithm of a token's probability, and of the most likely ones', best first."""
 
@@ -169,6 +154,7 @@ class FinishedEvent:
 
     Where the request asks for them: `prompt_logprobs` has one for each token of the prompt (None
     for the first), `end_logprob` is that of the token that ended the answer and sent no TokenEvent.
+    `num_cached_tokens` of the prompt were in the KV cache and were not computed.
     """
 
     reason: FinishReason
@@ -177,6 +163,7 @@ class FinishedEvent:
     timings: Timings
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
     end_logprob: TokenLogprob | None = None
+    num_cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

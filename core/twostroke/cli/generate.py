@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from twostroke.cli import options
+from twostroke.cli.explain import explain
 from twostroke.cli.session import add_model_flags, open_model, stats
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def add_command(subparsers: options.Subparsers) -> None:
         examples=(
             'twostroke generate "The capital of France is" --max-tokens 24 --temperature 0',
             'twostroke generate --model bundles/mine --chat "What is the capital of France?"',
+            "twostroke generate --explain --chat 'Tell me a story'",
             "twostroke generate --json - < prompt.txt",
         ),
     )
@@ -40,6 +41,11 @@ def add_command(subparsers: options.Subparsers) -> None:
     parser.add_argument("--system", metavar="TEXT", help="a system message; implies --chat")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--stats", action="store_true", help="tokens and timings, on stderr")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="where the time and the memory went, on stderr; with --json in the object",
+    )
     options.add_sampling_flags(parser, max_tokens=512)
 
 
@@ -55,19 +61,23 @@ def run(arguments: argparse.Namespace) -> int:
         )
         prompt = [*system, {"role": "user", "content": text}]
     with (
-        open_model(arguments) as model,
+        open_model(arguments, measure_device=arguments.explain) as model,
         model.generate(prompt, **options.read_sampling(arguments)) as answer,
     ):
         for token in answer:
             if not arguments.json:
                 print(token.text, end="", flush=True)
         completion = answer.complete()
+        status = model.status() if arguments.explain else None
     if arguments.json:
-        print(json.dumps(as_json(completion), ensure_ascii=False))
+        memory = {} if status is None else {"memory": status["memory"]}
+        print(json.dumps({**as_json(completion), **memory}, ensure_ascii=False))
     elif not completion.text.endswith("\n"):
         print()
     if arguments.stats:
         print(stats(completion), file=sys.stderr)
+    if status is not None and not arguments.json:
+        print("\n".join(explain(completion, status)), file=sys.stderr)
     return 0
 
 
@@ -78,8 +88,5 @@ def as_json(completion: Completion) -> dict[str, Any]:
         "finish_reason": str(completion.finish_reason),
         "prompt_tokens": completion.num_prompt_tokens,
         "completion_tokens": completion.num_completion_tokens,
-        "timings": {
-            name: None if value is None else round(value, 3)
-            for name, value in dataclasses.asdict(completion.timings).items()
-        },
+        "timings": completion.timings.report(),
     }

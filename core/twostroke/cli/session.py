@@ -29,8 +29,10 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     options.add_log_flag(parser, "warning")
 
 
-def open_model(arguments: argparse.Namespace) -> Model:
+def open_model(arguments: argparse.Namespace, *, measure_device: bool = False) -> Model:
     """The model that the flags mean, exported first where it must be. The caller closes it.
+
+    `measure_device` as for `Model.from_config`.
 
     Raises:
         TwostrokeError: the YAML, the source, the backend or the memory.
@@ -46,6 +48,7 @@ def open_model(arguments: argparse.Namespace) -> Model:
             config.scheduler.model_copy(update={"max_rows": 1}),  # one conversation, one row
             plugins=load_plugins(config.plugins.block),
             progress=progress,
+            measure_device=measure_device,
         )
 
 

@@ -86,6 +86,11 @@ class ServerConfig(_Section):
     shutdown_timeout_s: float = Field(
         30.0, ge=0, description="how long running streams may go on after Ctrl-C or SIGTERM"
     )
+    measure_device: bool = Field(
+        True,
+        description="measure what the device can do before the first model is ever loaded on it "
+        "(about two seconds, once); answers then tell what fraction of that they reached",
+    )
 
 
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed", "int4"]
@@ -107,6 +112,17 @@ class StrokeConfig(_Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 
+class PrefixConfig(_Section):
+    """What prompts begin with and others have left in the KV cache."""
+
+    reuse: bool = Field(
+        True, description="keep what ended sequences leave, for prompts that begin with it"
+    )
+    share_between_keys: bool = Field(
+        False, description="reuse what requests with another API key have left, too"
+    )
+
+
 class KVConfig(_Section):
     """The KV cache."""
 
@@ -117,6 +133,7 @@ class KVConfig(_Section):
     dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = Field(
         "auto", description="auto: the bundle's; an export makes int8 where it is asked for"
     )
+    prefixes: PrefixConfig = PrefixConfig()
 
 
 class SamplingConfig(_Section):

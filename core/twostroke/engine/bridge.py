@@ -12,8 +12,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from twostroke.engine.engine import Engine
+from twostroke.engine.engine import NOT_PREPARED, Engine
 from twostroke.engine.intake import Sink
+from twostroke.timings import Preparation
 from twostroke.types import Event, Request, TokenEvent
 
 _POLL_S = 0.5
@@ -32,7 +33,7 @@ class AsyncEvents:
         request: Request,
         *,
         arrived_at: float | None = None,
-        tokenise_ms: float | None = None,
+        prepared: Preparation = NOT_PREPARED,
     ) -> None:
         self._engine = engine
         self._request_id = request.request_id
@@ -44,7 +45,7 @@ class AsyncEvents:
         def sink(event: Event) -> None:  # runs in the engine thread; holds no reference to self
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        _submit(engine, request, sink, arrived_at, tokenise_ms)
+        _submit(engine, request, sink, arrived_at, prepared)
         self._must_abort = True
 
     def __aiter__(self) -> Self:
@@ -88,14 +89,14 @@ class SyncEvents:
         request: Request,
         *,
         arrived_at: float | None = None,
-        tokenise_ms: float | None = None,
+        prepared: Preparation = NOT_PREPARED,
     ) -> None:
         self._engine = engine
         self._request_id = request.request_id
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._is_over = False
         self._must_abort = False
-        _submit(engine, request, self._events.put, arrived_at, tokenise_ms)
+        _submit(engine, request, self._events.put, arrived_at, prepared)
         self._must_abort = True
 
     def __iter__(self) -> Self:
@@ -148,11 +149,11 @@ def _submit(
     request: Request,
     sink: Sink,
     arrived_at: float | None,
-    tokenise_ms: float | None,
+    prepared: Preparation,
 ) -> None:
     engine.submit(
         request,
         sink,
         arrived_at=time.monotonic() if arrived_at is None else arrived_at,
-        tokenise_ms=tokenise_ms,
+        prepared=prepared,
     )

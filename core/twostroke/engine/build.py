@@ -25,6 +25,7 @@ from twostroke.life.memory import (
     plan_memory,
 )
 from twostroke.life.needs import engine_needs
+from twostroke.life.roofline import engine_bounds
 from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ def build_engine(
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
+        reuse_prefixes=limits.reuse_prefixes,
+        share_prefixes=limits.share_prefixes,
     )
     return Engine(
         runner,
@@ -85,6 +88,14 @@ def build_engine(
             bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
             manifest.architecture.vocab_size,
             frozenset(manifest.tokens.eos_ids),
+        ),
+        bounds=engine_bounds(
+            manifest,
+            {
+                stroke: (fact, bundle.graph(stroke, fact.dialect))
+                for stroke, fact in chosen_graphs(bundle, dialects or {}).items()
+            },
+            {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
         ),
     )
 

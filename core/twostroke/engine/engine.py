@@ -22,10 +22,13 @@ from twostroke.errors import RequestError
 from twostroke.grammar import Grammars, Matcher
 from twostroke.life.memory import MemoryPlan
 from twostroke.life.observe import Observers
+from twostroke.life.roofline import Bounds
 from twostroke.life.timeline import Clock, Timeline
+from twostroke.timings import Preparation
 from twostroke.types import Constraint, Request, Stroke, TokenId
 
 log = logging.getLogger(__name__)
+NOT_PREPARED = Preparation()
 
 
 class Engine:
@@ -47,6 +50,7 @@ class Engine:
         memory_plan: MemoryPlan,
         bundle_context_tokens: int | None = None,
         grammars: Grammars | None = None,
+        bounds: Bounds | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.context_tokens = context_tokens
@@ -60,7 +64,7 @@ class Engine:
         self._clock = clock
         self._intake = Intake(scheduler)
         self.observers = Observers()  # told of each run and each end; add to them before `start`
-        self._stepper = Stepper(self._intake, runner, clock, self.observers)
+        self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
         self._thread: threading.Thread | None = None
         self._life = threading.Lock()  # start and stop, one at a time
         self._is_stopped = False
@@ -102,13 +106,18 @@ class Engine:
             self._runner.close()
 
     def submit(
-        self, request: Request, sink: Sink, *, arrived_at: float, tokenise_ms: float | None = 0.0
+        self,
+        request: Request,
+        sink: Sink,
+        *,
+        arrived_at: float,
+        prepared: Preparation = NOT_PREPARED,
     ) -> None:
         """Hands a request to the engine; any thread.
 
         `sink` is called in the engine thread with TokenEvents and exactly one terminal event; it
         must not block. A sink that raises aborts its own sequence only. `arrived_at` is on the
-        engine's clock (`time.monotonic`).
+        engine's clock (`time.monotonic`); `prepared` says what was done since.
 
         Raises:
             RequestError: an empty prompt, an id outside of the vocabulary, a request id in use, a
@@ -118,7 +127,7 @@ class Engine:
         """
         check_prompt(request, self.vocab_size)
         params = request.sampling
-        timeline = Timeline(arrived_at, self._clock(), tokenise_ms)
+        timeline = Timeline(arrived_at, self._clock(), prepared)
         matcher = None if request.constraint is None else self.compile(request.constraint)
         # The end of a grammar is the end of the answer, whatever else is ignored.
         ends = matcher is not None or not params.ignore_eos

@@ -55,8 +55,9 @@ class DeviceLimits:
     was_busy: bool = False
 
     def ops_per_s(self, precision: str) -> float | None:
-        """The peak of a graph of that precision: int8 and int4 weights are multiplied in int8."""
-        return self.int8_ops_per_s if precision in ("int8", "int4") else self.fp32_ops_per_s
+        """The peak of a graph of that precision: weights of 8 and 4 bits are multiplied in int8."""
+        is_int8 = precision in ("int8", "int4", "mixed")
+        return self.int8_ops_per_s if is_int8 else self.fp32_ops_per_s
 
     def sentence(self) -> str:
         """E.g. `reads 23 GB/s, multiplies 317 GFLOP/s in fp32 and 1900 GOP/s in int8`."""
@@ -95,6 +96,24 @@ def device_limits(backend: Backend) -> DeviceLimits:
         found = _better(kept, found)
     _keep(_file(backend.name, device), found)
     return found
+
+
+def known_limits(backend: Backend) -> DeviceLimits:
+    """What is known of `backend`'s device without measuring anything."""
+    told = DeviceLimits(read_bytes_per_s=backend.device.bandwidth_bytes_per_s)
+    if backend.device.kind != "cpu":
+        return told
+    return kept_limits(backend.name, backend.device) or told
+
+
+def measure_once(backend: Backend) -> None:
+    """Measures a device of which nothing is kept yet, in about two seconds.
+
+    What cannot be measured stays unknown, and why is logged.
+    """
+    if backend.device.kind == "cpu" and kept_limits(backend.name, backend.device) is None:
+        log.info("measuring what %s can do, once", backend.device.name)
+        device_limits(backend)
 
 
 def kept_limits(backend_name: str, device: Device) -> DeviceLimits | None:

@@ -64,9 +64,14 @@ class MemoryPlan:
         """What is taken where rows hold or held `touched_tokens` of cache, and none is scored."""
         if not self.touches_lazily:
             return self.total_bytes
+        return self.needs.num_bytes - self.needs.scoring_bytes + self.kv_bytes_now(touched_tokens)
+
+    def kv_bytes_now(self, touched_tokens: int) -> int:
+        """What of that is the cache."""
+        if not self.touches_lazily:
+            return self.kv_bytes
         touched_bytes = touched_tokens * self.kv_bytes_per_token + self.spare_bytes
-        quiet_bytes = self.needs.num_bytes - self.needs.scoring_bytes
-        return quiet_bytes + min(touched_bytes, self.kv_bytes)
+        return min(touched_bytes, self.kv_bytes)
 
 
 def kv_capacity(context_tokens: int) -> int:

@@ -14,6 +14,7 @@ from twostroke.life.bundle_weights import (
     widest_products,
 )
 from twostroke.life.memory import kv_bytes_per_token
+from twostroke.life.operations import run_ops
 from twostroke.life.shape import ModelShape
 from twostroke.life.weights import Weights, weigh
 from twostroke.types import Stroke
@@ -61,18 +62,14 @@ class Subject:
         )
 
     def prefill_ops(self, num_tokens: int) -> float:
-        """Multiplications and additions of reading a prompt.
-
-        Two for each parameter and token, and for attention, with a causal mask, 4 * heads *
-        head_dim for each pair of tokens that see each other (Kaplan et al. 2020, section 2.1).
-        """
-        products = 2.0 * self.prefill_weights.num_multiplied * num_tokens
-        attention = 0.0
-        for layer, window in zip(self.kv_layers, self.windows, strict=True):
-            seen = min(window or num_tokens, num_tokens)
-            pairs = seen * (seen + 1) / 2 + (num_tokens - seen) * seen
-            attention += 4.0 * self.num_heads * layer.head_dim * pairs
-        return products + attention + 2.0 * self.prefill_weights.num_head
+        """Multiplications and additions of reading a prompt; see `run_ops`."""
+        return run_ops(
+            self.prefill_weights,
+            self.kv_layers,
+            num_heads=self.num_heads,
+            num_tokens=num_tokens,
+            windows=self.windows,
+        )
 
 
 def subject_of_shape(

@@ -3,19 +3,12 @@
 from twostroke.model.answer import Answer, AsyncAnswer, Completion, Token
 from twostroke.model.events import AnswerEvent, TextEvent, TextEvents
 from twostroke.model.model import Model
-from twostroke.model.prepared import (
-    Asked,
-    Prompt,
-    check_asked,
-    constraint_of_calls,
-    parser_for,
-)
+from twostroke.model.preparing import Prompt
 from twostroke.model.read_answer import ReadAnswer, ToolCall
 
 __all__ = [
     "Answer",
     "AnswerEvent",
-    "Asked",
     "AsyncAnswer",
     "Completion",
     "Model",
@@ -25,7 +18,4 @@ __all__ = [
     "TextEvents",
     "Token",
     "ToolCall",
-    "check_asked",
-    "constraint_of_calls",
-    "parser_for",
 ]

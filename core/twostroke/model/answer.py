@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from twostroke.model.asking import Ready
 from twostroke.model.events import AnswerEvent, SyncTextEvents, TextEvent, TextEvents
-from twostroke.model.prepared import Prepared
 from twostroke.model.read_answer import ReadAnswer, ToolCall
 from twostroke.text.parsers import Content, Delta
 from twostroke.text.parsers.spec import new_call_id
@@ -61,12 +61,12 @@ class Completion:
 class _Gathered:
     """What an answer has brought so far."""
 
-    def __init__(self, ready: Prepared | None = None) -> None:
+    def __init__(self, ready: Ready | None = None) -> None:
         self._prepared(ready)
         self._token_ids: list[TokenId] = []
         self._completion: Completion | None = None
 
-    def _prepared(self, ready: Prepared | None) -> None:
+    def _prepared(self, ready: Ready | None) -> None:
         self._parser = None if ready is None else ready.parser
         self._read = ReadAnswer(new_call_id if ready is None else ready.new_call_id)
 
@@ -120,7 +120,7 @@ class Answer(_Gathered):
     Leaving the loop early and closing (or dropping) the answer ends the sequence.
     """
 
-    def __init__(self, events: SyncTextEvents, ready: Prepared | None = None) -> None:
+    def __init__(self, events: SyncTextEvents, ready: Ready | None = None) -> None:
         super().__init__(ready)
         self._events = events
 
@@ -164,7 +164,7 @@ class AsyncAnswer(_Gathered):
     for; only then a prompt that is wrong raises.
     """
 
-    def __init__(self, start: Callable[[], tuple[Callable[[], TextEvents], Prepared]]) -> None:
+    def __init__(self, start: Callable[[], tuple[Callable[[], TextEvents], Ready]]) -> None:
         """`start` tokenises, in a thread; it returns what submits, and what it has prepared."""
         super().__init__()
         self._start = start

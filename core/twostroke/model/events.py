@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from twostroke.engine.bridge import AsyncEvents, SyncEvents
-from twostroke.engine.engine import Engine
+from twostroke.engine.engine import NOT_PREPARED, Engine
+from twostroke.life.timeline import Clock
 from twostroke.text import Detokenizer, StopMatcher, Tokenizer
+from twostroke.timings import Preparation
 from twostroke.types import (
     Event,
     FailedEvent,
@@ -43,6 +46,7 @@ AnswerEvent = TextEvent | FinishedEvent | FailedEvent
 class AnswerText:
     """Makes an answer's events out of the engine's. Pure: knows no threads and no engine.
 
+    The terminal event's timings get what this took and, counted from `arrived_at`, the total.
     `is_stopped` is set by a stop string; the sequence must then be aborted, and what the engine
     still says is taken for the end of the answer.
     """
@@ -51,10 +55,15 @@ class AnswerText:
         self,
         tokenizer: Tokenizer,
         request: Request,
+        arrived_at: float,
+        clock: Clock = time.monotonic,
         shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
         """`shown_ids` are control tokens that are written out as text."""
         self.is_stopped = False
+        self._arrived_at = arrived_at
+        self._clock = clock
+        self._busy_s = 0.0
         self._num_prompt_tokens = len(request.prompt_ids)
         self._detokenizer = Detokenizer(tokenizer, request.prompt_ids, shown_ids)
         self._matcher = StopMatcher(request.sampling.stop)
@@ -62,6 +71,13 @@ class AnswerText:
 
     def take(self, event: Event) -> list[AnswerEvent]:
         """The events that one event of the engine leads to. Mutates self."""
+        began = self._clock()
+        events = self._take(event)
+        now = self._clock()
+        self._busy_s += now - began
+        return [self._timed(e, now) if isinstance(e, FinishedEvent) else e for e in events]
+
+    def _take(self, event: Event) -> list[AnswerEvent]:
         if isinstance(event, TokenEvent):
             return [] if self.is_stopped else [self._token(event)]
         if self.is_stopped:
@@ -75,6 +91,14 @@ class AnswerText:
         if not text or self._last is None:
             return [end]
         return [TextEvent(self._last.token_id, self._last.index, text), end]
+
+    def _timed(self, end: FinishedEvent, now: float) -> FinishedEvent:
+        timings = replace(
+            end.timings,
+            detokenise_ms=self._busy_s * 1e3,
+            total_ms=(now - self._arrived_at) * 1e3,
+        )
+        return replace(end, timings=timings)
 
     def _token(self, event: TokenEvent) -> TextEvent:
         self._last = event
@@ -98,11 +122,17 @@ class _ReadyEvents:
     """What both kinds of iterator share: the events that wait to be read, and the stop."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, request: Request, shown_ids: frozenset[TokenId]
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        request: Request,
+        arrived_at: float | None,
+        shown_ids: frozenset[TokenId],
     ) -> None:
         self._engine = engine
         self._request_id = request.request_id
-        self._text = AnswerText(tokenizer, request, shown_ids)
+        self._arrived_at = time.monotonic() if arrived_at is None else arrived_at
+        self._text = AnswerText(tokenizer, request, self._arrived_at, shown_ids=shown_ids)
         self._ready: deque[AnswerEvent] = deque()
 
     def _take(self, event: Event) -> None:
@@ -126,7 +156,7 @@ class TextEvents(_ReadyEvents):
         request: Request,
         *,
         arrived_at: float | None = None,
-        tokenise_ms: float | None = None,
+        prepared: Preparation = NOT_PREPARED,
         shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
         """Submits `request`; call it in the event loop that will iterate.
@@ -134,8 +164,8 @@ class TextEvents(_ReadyEvents):
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        super().__init__(engine, tokenizer, request, shown_ids)
-        self._events = AsyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
+        super().__init__(engine, tokenizer, request, arrived_at, shown_ids)
+        self._events = AsyncEvents(engine, request, arrived_at=self._arrived_at, prepared=prepared)
 
     def __aiter__(self) -> Self:
         return self
@@ -161,7 +191,7 @@ class SyncTextEvents(_ReadyEvents):
         request: Request,
         *,
         arrived_at: float | None = None,
-        tokenise_ms: float | None = None,
+        prepared: Preparation = NOT_PREPARED,
         shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
         """Submits `request`.
@@ -169,8 +199,8 @@ class SyncTextEvents(_ReadyEvents):
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        super().__init__(engine, tokenizer, request, shown_ids)
-        self._events = SyncEvents(engine, request, arrived_at=arrived_at, tokenise_ms=tokenise_ms)
+        super().__init__(engine, tokenizer, request, arrived_at, shown_ids)
+        self._events = SyncEvents(engine, request, arrived_at=self._arrived_at, prepared=prepared)
 
     def __iter__(self) -> Self:
         return self

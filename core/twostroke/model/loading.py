@@ -36,8 +36,12 @@ def load(
     scheduler: SchedulerConfig,
     plugins: Plugins,
     progress: Callable[[Progress], None] | None,
+    *,
+    measure_device: bool = False,
 ) -> Loaded:
     """Finds (or exports) the bundle, reads its text side, starts its engine, in this order.
+
+    `measure_device` as for `open_engine`.
 
     Raises:
         TwostrokeError: from the stage that failed; nothing stays open.
@@ -69,5 +73,5 @@ def load(
         )
     source = None if template is None else template.source
     reader = choose_reader(plugins.parsers, model.parser, source, tokenizer)
-    opened = open_engine(bundle, model, scheduler, plugins)
+    opened = open_engine(bundle, model, scheduler, plugins, measure_device=measure_device)
     return Loaded(bundle, tokenizer, template, reader, opened)

@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
-from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
-from twostroke.engine.engine import Engine
-from twostroke.errors import RequestError, UnavailableError
-from twostroke.life.metrics import EngineMetrics
+from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.engine.engine import NOT_PREPARED
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
+from twostroke.model.asking import Ready, asked_of, make_ready
 from twostroke.model.events import SyncTextEvents, TextEvents
-from twostroke.model.loading import Loaded, load
-from twostroke.model.prepared import Prepared, Prompt, asked_of, is_chat, prepare
-from twostroke.model.sampling import UNADVISED, build_sampling
+from twostroke.model.loading import load
+from twostroke.model.opened import OpenedModel
+from twostroke.model.preparing import Prompt, encode_timed
+from twostroke.model.sampling import build_sampling
 from twostroke.model.settings import settings_of
-from twostroke.model.status import (
-    fallback_sentence,
-    load_report,
-    memory_report,
-    placement_report,
-)
-from twostroke.text import encode_chat, encode_prompt
 from twostroke.text.tools import ToolUse
+from twostroke.timings import Preparation
 from twostroke.types import Request, SamplingParams, TokenId
 
 
-class Model:
+class Model(OpenedModel):
     """An open model. Any number of prompts may be answered at once, from any thread.
 
     Use it as a context manager, or `close` it.
     """
-
-    def __init__(self, name: str, loaded: Loaded, sampling: SamplingConfig | None = None) -> None:
-        """Takes over a running engine; `open` and `from_config` are the usual ways here."""
-        self.name = name
-        self.bundle = loaded.bundle
-        self.tokenizer = loaded.tokenizer
-        self.template = loaded.template
-        self.reader = loaded.reader  # of reasoning and calls in answers; None reads neither
-        self._opened = loaded.opened
-        self._is_closed = False
-        recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
-        configured = (sampling or SamplingConfig()).model_dump(exclude_none=True)
-        self._sampling_defaults: Mapping[str, Any] = {**UNADVISED, **recommended, **configured}
 
     @classmethod
     def open(
@@ -91,52 +71,20 @@ class Model:
         *,
         plugins: Plugins | None = None,
         progress: Callable[[Progress], None] | None = None,
+        measure_device: bool = False,
     ) -> Model:
         """Opens a model as the YAML describes it.
+
+        `measure_device`: where it is not known yet what the device can do, that is measured first,
+        in about two seconds; the roofline of each answer needs it.
 
         Raises:
             TwostrokeError: as `open`.
         """
         plugins = load_plugins() if plugins is None else plugins
-        loaded = load(model, scheduler or SchedulerConfig(), plugins, progress)
+        scheduler = scheduler or SchedulerConfig()
+        loaded = load(model, scheduler, plugins, progress, measure_device=measure_device)
         return cls(model.name, loaded, model.sampling)
-
-    @property
-    def engine(self) -> Engine:
-        """The engine below: `submit`, `abort`, `stats`."""
-        return self._opened.engine
-
-    @property
-    def metrics(self) -> EngineMetrics:
-        """Counts of the engine's work since it was opened."""
-        return self._opened.metrics
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens that prompt and answer may take together."""
-        return self._opened.engine.context_tokens
-
-    @property
-    def placement_report(self) -> dict[str, Any]:
-        """For each stroke: backend, device, nodes by provider, a summary. Ready for JSON."""
-        return placement_report(self._opened)
-
-    @property
-    def fallback_sentence(self) -> str | None:
-        """Why another backend runs than the one asked for; None where none had to take over."""
-        return fallback_sentence(self._opened)
-
-    def status(self) -> dict[str, Any]:
-        """Everything that a health check shows. Ready for JSON."""
-        return {
-            "name": self.name,
-            "precision": self.bundle.manifest.precision,
-            "context_tokens": self.context_tokens,
-            "placement": self.placement_report,
-            "fallback": self.fallback_sentence,
-            "memory": memory_report(self.bundle, self._opened),
-            "load": load_report(self._opened),
-        }
 
     def encode(self, prompt: Prompt, tools: ToolUse | None = None) -> tuple[TokenId, ...]:
         """Token ids of a text, of ids (which are checked) or of chat messages.
@@ -148,14 +96,17 @@ class Model:
         Raises:
             RequestError: the prompt is empty, malformed or outside of the vocabulary.
         """
-        if not isinstance(prompt, str) and is_chat(prompt):
-            told = () if tools is None else tools.tools
-            return encode_chat(self.tokenizer, self.template, prompt, told)
-        if tools is not None:
-            raise RequestError("tools need messages, not a prompt.", param="tools")
-        if isinstance(prompt, str):
-            return encode_prompt(self.tokenizer, prompt)
-        return encode_prompt(self.tokenizer, cast(Sequence[TokenId], prompt))
+        return self.encode_timed(prompt, tools)[0]
+
+    def encode_timed(
+        self, prompt: Prompt, tools: ToolUse | None = None
+    ) -> tuple[tuple[TokenId, ...], Preparation]:
+        """As `encode`, and what rendering the template and tokenising took.
+
+        Raises:
+            RequestError: as `encode`.
+        """
+        return encode_timed(self.tokenizer, self.template, prompt, tools)
 
     def sampling(self, **given: Any) -> SamplingParams:
         """The given values over the configured ones over what the model recommends.
@@ -194,13 +145,13 @@ class Model:
             UnavailableError: too many requests wait already, or the model is closed.
         """
         self._refuse_closed()
-        ready = prepare(self, prompt, asked_of(self, given))
+        ready = make_ready(self, prompt, asked_of(self, given))
         events = SyncTextEvents(
             self.engine,
             self.tokenizer,
             ready.request,
             arrived_at=ready.arrived_at,
-            tokenise_ms=ready.tokenise_ms,
+            prepared=ready.prepared,
             shown_ids=ready.shown_ids,
         )
         return Answer(events, ready)
@@ -227,16 +178,14 @@ class Model:
         self._refuse_closed()
         asked = asked_of(self, given)
 
-        def start() -> tuple[Callable[[], TextEvents], Prepared]:
+        def start() -> tuple[Callable[[], TextEvents], Ready]:
             self._refuse_closed()
-            ready = prepare(self, prompt, asked)
-            if ready.request.constraint is not None:
-                self.engine.compile(ready.request.constraint)
+            ready = make_ready(self, prompt, asked)
             submit = partial(
                 self.events,
                 ready.request,
                 arrived_at=ready.arrived_at,
-                tokenise_ms=ready.tokenise_ms,
+                prepared=ready.prepared,
                 shown_ids=ready.shown_ids,
             )
             return submit, ready
@@ -248,7 +197,7 @@ class Model:
         request: Request,
         *,
         arrived_at: float | None = None,
-        tokenise_ms: float | None = None,
+        prepared: Preparation = NOT_PREPARED,
         shown_ids: frozenset[TokenId] = frozenset(),
     ) -> TextEvents:
         """Submits a request; its events, for whoever serves it. Call it in a running event loop.
@@ -258,7 +207,7 @@ class Model:
         Args:
             request: with ids from `encode` and parameters from `sampling`.
             arrived_at: when it came in, by `time.monotonic`; None is now.
-            tokenise_ms: what `encode` took.
+            prepared: what was done since; `encode_timed` says it.
             shown_ids: control tokens that a parser of the answer must see as text.
 
         Raises:
@@ -270,34 +219,6 @@ class Model:
             self.tokenizer,
             request,
             arrived_at=arrived_at,
-            tokenise_ms=tokenise_ms,
+            prepared=prepared,
             shown_ids=shown_ids,
         )
-
-    def close(self, *, drain_timeout_s: float = 0.0) -> None:
-        """Ends what still runs (after up to `drain_timeout_s`) and frees the device."""
-        self._is_closed = True
-        self._opened.close(drain_timeout_s=drain_timeout_s)
-
-    def __repr__(self) -> str:
-        decode = self.placement_report["decode"]
-        state = ", closed" if self._is_closed else ""
-        return (
-            f"<twostroke.Model {self.name!r}: {self.bundle.manifest.precision} on "
-            f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
-        )
-
-    def _refuse_closed(self) -> None:
-        if self._is_closed:
-            raise UnavailableError(f"This model is closed: {self.name}. Open it again to use it.")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

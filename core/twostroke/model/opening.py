@@ -14,7 +14,9 @@ from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.build import build_engine, chosen_graphs
 from twostroke.engine.engine import Engine
 from twostroke.engine.limits import EngineLimits
+from twostroke.life.limits import measure_once
 from twostroke.life.metrics import EngineMetrics
+from twostroke.life.roofline import has_costs
 from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
 from twostroke.types import Stroke
 
@@ -46,11 +48,17 @@ class _Wanted:
 
 
 def open_engine(
-    bundle: Bundle, model: ModelConfig, scheduler: SchedulerConfig, plugins: Plugins
+    bundle: Bundle,
+    model: ModelConfig,
+    scheduler: SchedulerConfig,
+    plugins: Plugins,
+    *,
+    measure_device: bool = False,
 ) -> OpenEngine:
     """A started engine for `bundle`, on the backends that `model` names.
 
-    Only what `model.fallback` names may take over from them.
+    Only what `model.fallback` names may take over from them. `measure_device`: what their devices
+    can do is measured first, where it is not known yet.
 
     Raises:
         ConfigError: settings that do not fit the bundle.
@@ -64,6 +72,8 @@ def open_engine(
         prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
         context_tokens=model.context_tokens,
         kv_budget_bytes=None if model.kv.budget == "auto" else model.kv.budget,
+        reuse_prefixes=model.kv.prefixes.reuse,
+        share_prefixes=model.kv.prefixes.share_between_keys,
     )
 
     def build(prefill: Opened, decode: Opened) -> OpenEngine:
@@ -74,6 +84,9 @@ def open_engine(
             )
             for stroke, choice in opened.items()
         }
+        if measure_device and has_costs(bundle.graph(Stroke.DECODE, dialects[Stroke.DECODE])):
+            for backend in {id(o.backend): o.backend for o in opened.values()}.values():
+                measure_once(backend)
         engine = build_engine(bundle, prefill.backend, decode.backend, limits, dialects=dialects)
         metrics = EngineMetrics()
         engine.observers.add(metrics)

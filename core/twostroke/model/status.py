@@ -37,7 +37,8 @@ def fallback_sentence(opened: OpenEngine) -> str | None:
 
 
 def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
-    """The memory plan in bytes; `planned_now_bytes` is what it expects right now. Ready for JSON.
+    """The memory plan in bytes; `planned_now_bytes` is what it expects right now, `kv_now_bytes`
+    the part of the cache that was written to. Ready for JSON.
 
     weights_bytes: in memory, of which `prefill_weights_bytes` and `decode_weights_bytes` are what
     each session adds; weights_file_bytes: on disk; kv_bytes: of a full cache.
@@ -52,6 +53,7 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
         "workspace_bytes": plan.needs.workspace_bytes,
         "scoring_bytes": plan.needs.scoring_bytes,
         "kv_bytes": plan.kv_bytes,
+        "kv_now_bytes": plan.kv_bytes_now(touched_tokens),
         "kv_bytes_per_token": plan.kv_bytes_per_token,
         "kv_budget_bytes": plan.budget_bytes,
         "planned_bytes": plan.total_bytes,

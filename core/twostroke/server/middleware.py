@@ -17,11 +17,12 @@ from aiohttp.typedefs import Middleware
 from twostroke.errors import EngineError, RequestError, TwostrokeError, UnavailableError
 from twostroke.server.access import Guard
 from twostroke.server.in_flight import InFlight
-from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, TURN
+from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, SCOPE, TURN
 from twostroke.server.metrics.http_counts import HttpCounts
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
 from twostroke.server.traces import Traces
 from twostroke.server.turn import Turn, new_id
+from twostroke.types import Timings
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -36,7 +37,7 @@ def make_middleware(
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == HEALTH_PATH:
             return await handler(request)
-        guard.check(request)
+        request[SCOPE] = guard.check(request)
         if request.path == METRICS_PATH:  # read to the last, while the server is stopping
             return await handler(request)
         with in_flight.admit():
@@ -140,16 +141,27 @@ def _turn_facts(turn: Turn) -> str:
     finished = turn.finished
     if finished is None:
         return facts
-    timings = finished.timings
-    stages = {
-        "queued_ms": timings.queued_ms,
-        "tokenise_ms": timings.tokenise_ms,
-        "prefill_ms": timings.prefill_ms,
-        "ttft_ms": timings.ttft_ms,
-        "decode_ms": timings.decode_ms,
-    }
-    shown = "".join(f" {name}={value:.1f}" for name, value in stages.items() if value is not None)
     return (
         f"{facts} completion_tokens={finished.num_completion_tokens} finish={finished.reason}"
-        + shown
+        f"{_timing_facts(finished.timings)}"
     )
+
+
+def _timing_facts(timings: Timings) -> str:
+    """The stages and what they reached, by the names of docs/timeline.md."""
+    # The line begins with a total of its own, which ends when the last byte was written.
+    stages = {name: ms for name, ms in timings.stages_ms().items() if name != "total_ms"}
+    shown = [f"{name}={ms:.1f}" for name, ms in stages.items()]
+    if timings.prefill is not None:
+        shown.append(f"cached_tokens={timings.prefill.num_cached_tokens}")
+    if timings.decode_tokens_per_s is not None:
+        shown.append(f"decode_tokens_per_s={timings.decode_tokens_per_s:.1f}")
+    if timings.decode is not None:
+        shown.append(f"batch_size_mean={timings.decode.batch_size_mean:.1f}")
+    roofline = timings.roofline
+    if roofline and roofline.prefill and roofline.prefill.fraction_of_peak is not None:
+        shown.append(f"prefill_fraction_of_peak={roofline.prefill.fraction_of_peak:.3f}")
+    if roofline and roofline.decode and roofline.decode.fraction_of_bandwidth is not None:
+        of_bandwidth = roofline.decode.fraction_of_bandwidth
+        shown.append(f"decode_fraction_of_bandwidth={of_bandwidth:.3f}")
+    return "".join(f" {fact}" for fact in shown)

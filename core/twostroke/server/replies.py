@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
@@ -49,16 +48,17 @@ def error_reply(error: TwostrokeError) -> web.Response:
     return json_reply(error_body(error), status=error.status, headers=headers)
 
 
-def timings_body(timings: Timings) -> dict[str, float]:
-    """The stages that were reached, rounded to microseconds."""
-    return {name: round(value, 3) for name, value in asdict(timings).items() if value is not None}
+def timings_body(timings: Timings) -> dict[str, Any]:
+    """The stages that were reached, and what they took; docs/timeline.md has the names."""
+    return timings.report()
 
 
-def usage_body(finished: FinishedEvent) -> dict[str, int]:
+def usage_body(finished: FinishedEvent) -> dict[str, Any]:
     """OpenAI's token counts."""
     prompt, completion = finished.num_prompt_tokens, finished.num_completion_tokens
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": finished.num_cached_tokens},
     }

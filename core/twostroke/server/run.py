@@ -56,7 +56,13 @@ def _loader(config: Config) -> LoadModel:
     def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
         if not plugins:
             plugins.append(load_plugins(config.plugins.block))
-        return Model.from_config(model, config.scheduler, plugins=plugins[0], progress=report)
+        return Model.from_config(
+            model,
+            config.scheduler,
+            plugins=plugins[0],
+            progress=report,
+            measure_device=config.server.measure_device,
+        )
 
     return load
 

@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import struct
+import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable
 from contextlib import aclosing, suppress
 from typing import Protocol
@@ -68,10 +69,11 @@ async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.Stream
             "X-Accel-Buffering": "no",  # nginx would collect the chunks otherwise
         }
     )
+    turn.note_blocked(0.0)
     try:
         async with aclosing(_frames(turn, frames)) as written:
             async for frame in written:
-                await _send(request, response, frame)
+                turn.note_blocked(await _send(request, response, frame))
         await _within(WRITE_TIMEOUT_S, response.write_eof())
     except BaseException as error:
         if response.prepared:
@@ -95,15 +97,29 @@ async def _frames(turn: Turn, frames: Frames) -> AsyncGenerator[bytes, None]:
                     yield frame
 
 
-async def _send(request: web.Request, response: web.StreamResponse, frame: bytes) -> None:
+async def _send(request: web.Request, response: web.StreamResponse, frame: bytes) -> float:
+    """Writes a frame; answers for how many seconds the client kept it waiting.
+
+    That is what the write took while bytes lay here that the client had left no room for.
+    """
     if not response.prepared:
         if request.version >= HttpVersion11:
             response.enable_chunked_encoding()
         else:
             response.force_close()  # only the connection's end says where the answer ends
         await response.prepare(request)
-    if frame:
-        await _within(WRITE_TIMEOUT_S, response.write(frame))
+    if not frame:
+        return 0.0
+    is_waiting = _has_unsent_bytes(request)
+    began = time.monotonic()
+    await _within(WRITE_TIMEOUT_S, response.write(frame))
+    is_waiting = is_waiting or _has_unsent_bytes(request)
+    return time.monotonic() - began if is_waiting else 0.0
+
+
+def _has_unsent_bytes(request: web.Request) -> bool:
+    transport = request.transport
+    return transport is not None and transport.get_write_buffer_size() > 0
 
 
 async def _within(timeout_s: float, writing: Awaitable[None]) -> None:

@@ -92,7 +92,16 @@ class Traces:
 def stages(turn: Turn) -> Iterator[Stage]:
     """The stages a turn went through: name, begin and end, by `time.monotonic`."""
     arrived_at = turn.arrived_at
-    yield "tokenise", arrived_at, arrived_at + turn.tokenise_ms / 1e3
+    began = arrived_at
+    prepared = turn.prepared
+    for name, stage_ms in (
+        ("template", prepared.template_ms),
+        ("tokenise", prepared.tokenise_ms),
+        ("constraint", prepared.constraint_ms),
+    ):
+        if stage_ms is not None:
+            yield name, began, began + stage_ms / 1e3
+            began += stage_ms / 1e3
     timings = turn.finished.timings if turn.finished is not None else None
     if timings is None or timings.ttft_ms is None or timings.prefill_ms is None:
         return

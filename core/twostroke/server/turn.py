@@ -7,22 +7,17 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from twostroke.errors import EngineError, RequestError, UnavailableError
-from twostroke.model import (
-    Asked,
-    Model,
-    ReadAnswer,
-    TextEvent,
-    check_asked,
-    constraint_of_calls,
-    parser_for,
-)
+from twostroke.errors import EngineError, UnavailableError
+from twostroke.model import Model, ReadAnswer, TextEvent
+from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
+from twostroke.model.preparing import compile_timed
 from twostroke.text.parsers import Content, Delta, SectionParser
 from twostroke.text.tools import ToolUse
+from twostroke.timings import Preparation
 from twostroke.types import (
     Constraint,
     FailedEvent,
@@ -52,14 +47,18 @@ def new_id() -> str:
 
 @dataclass(slots=True)
 class Turn:
-    """A tokenised request on its way through a model. `finished` is set when it ended well."""
+    """A tokenised request on its way through a model. `finished` is set when it ended well.
+
+    `blocked_s` is what a stream has waited for its client; None where nothing was streamed.
+    """
 
     model: Model
     request: Request
     arrived_at: float  # time.monotonic()
-    tokenise_ms: float
+    prepared: Preparation
     created_at: int = field(default_factory=lambda: int(time.time()))  # seconds since the epoch
     finished: FinishedEvent | None = None
+    blocked_s: float | None = None
     parser: SectionParser | None = None  # None: an answer is nothing but text
 
     def read(self, text: str) -> Sequence[Delta]:
@@ -82,6 +81,20 @@ class Turn:
         reader = self.model.reader
         return frozenset() if self.parser is None or reader is None else reader.shown_ids
 
+    def note_blocked(self, duration_s: float) -> None:
+        """Adds a time in which the client did not read; 0 says that it is streamed. Mutates."""
+        self.blocked_s = (self.blocked_s or 0.0) + duration_s
+        if self.finished is not None:
+            self.finish(self.finished)
+
+    def finish(self, event: FinishedEvent) -> FinishedEvent:
+        """The end, with the time that the client kept it waiting so far. Sets `finished`."""
+        if self.blocked_s is not None:
+            timings = replace(event.timings, blocked_ms=self.blocked_s * 1e3)
+            event = replace(event, timings=timings)
+        self.finished = event
+        return event
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -102,46 +115,37 @@ async def prepare(
     request_id: str,
     arrived_at: float,
     constraint: Constraint | None = None,
+    scope: str = "",
     tools: ToolUse | None = None,
     reads_sections: bool = False,
 ) -> Turn:
     """Checks the sampling parameters, tokenises the prompt and compiles the constraint, in threads.
 
+    `scope` says whose request it is: what it leaves in the KV cache is for the same one only.
     With `reads_sections` the answer is parsed: for reasoning, and for calls where there are tools.
 
     Raises:
-        RequestError: a parameter, the prompt, the tools or the constraint is wrong.
+        RequestError: a parameter, the prompt or the constraint is wrong.
         UnavailableError: too many constraints are being compiled.
     """
     asked = check_asked(Asked(model.sampling(**given), constraint, tools))
     loop = asyncio.get_running_loop()
-    started = time.monotonic()
-    prompt_ids = await loop.run_in_executor(_text_threads, model.encode, prompt, tools)
-    tokenise_ms = (time.monotonic() - started) * 1e3
+    prompt_ids, prepared = await loop.run_in_executor(
+        _text_threads, model.encode_timed, prompt, tools
+    )
     if tools is not None:
-        constraint = await _compile_calls(model, prompt_ids, tools)
+        constraint, prepared = await loop.run_in_executor(
+            _grammar_threads, compile_calls, model, prompt_ids, tools, prepared
+        )
     elif constraint is not None:
-        await loop.run_in_executor(_grammar_threads, model.engine.compile, constraint)
-    request = Request(request_id, prompt_ids, asked.sampling, constraint)
-    turn = Turn(model, request, arrived_at, tokenise_ms)
+        prepared = await loop.run_in_executor(
+            _grammar_threads, compile_timed, model.engine.compile, constraint, prepared
+        )
+    request = Request(request_id, prompt_ids, asked.sampling, constraint, scope=scope)
+    turn = Turn(model, request, arrived_at, prepared)
     if reads_sections and asked.constraint is None:
         turn.parser = parser_for(model, prompt_ids, tools)
     return turn
-
-
-async def _compile_calls(
-    model: Model, prompt_ids: tuple[int, ...], tools: ToolUse
-) -> Constraint | None:
-    def compile_it() -> Constraint | None:
-        constraint = constraint_of_calls(model, prompt_ids, tools)
-        if constraint is not None:
-            try:
-                model.engine.compile(constraint)
-            except RequestError as error:
-                raise RequestError(f"The grammar of tools: {error}", param="tools") from None
-        return constraint
-
-    return await asyncio.get_running_loop().run_in_executor(_grammar_threads, compile_it)
 
 
 async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
@@ -153,18 +157,19 @@ async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
     events = turn.model.events(
         turn.request,
         arrived_at=turn.arrived_at,
-        tokenise_ms=turn.tokenise_ms,
+        prepared=turn.prepared,
         shown_ids=turn.shown_ids,
     )
     async with aclosing(events):
         async for event in events:
             if isinstance(event, FailedEvent):
                 raise event.error
-            if isinstance(event, FinishedEvent):
-                if event.reason is FinishReason.ABORTED:
-                    raise UnavailableError("The answer was cut off: the server is stopping.")
-                turn.finished = event
-            yield event
+            if isinstance(event, TextEvent):
+                yield event
+            elif event.reason is FinishReason.ABORTED:
+                raise UnavailableError("The answer was cut off: the server is stopping.")
+            else:
+                yield turn.finish(event)
 
 
 async def gather(turn: Turn) -> Answer:

@@ -51,10 +51,24 @@ def encode_chat(
 ) -> tuple[TokenId, ...]:
     """Token ids of a conversation through the model's template, ready for an answer.
 
+    Raises:
+        RequestError: no template, a malformed message, a refusal by the template.
+    """
+    return encode_rendered(tokenizer, render_chat(tokenizer, template, messages, tools))
+
+
+def render_chat(
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
+) -> list[str]:
+    """The text of a conversation, cut where it stops and begins to be the template's own.
+
     Only the template writes control tokens. Where a message holds the text of one, a random
-    number stands in for it while the template is rendered, and it is encoded as plain text.
-    `tools` are functions that the model is told of: by its template, or in a system message where
-    the template has no form for them.
+    number stands in for it while the template is rendered; those texts are the pieces with an odd
+    index, which `encode_rendered` takes for plain text. `tools` are functions that the model is
+    told of: by its template, or in a system message where the template has no form for them.
 
     Raises:
         RequestError: no template, a malformed message, a refusal by the template.
@@ -78,9 +92,16 @@ def encode_chat(
         raise RequestError("tools are nested too deeply", param="tools") from None
     if template.takes_tools:
         offered = [tool.as_template() for tool in told] or None
-        pieces = hidden.split(template.render_checked(checked, offered))
-    else:
-        pieces = hidden.split(template.render_checked(in_plain_roles(checked, told)))
+        return hidden.split(template.render_checked(checked, offered))
+    return hidden.split(template.render_checked(in_plain_roles(checked, told)))
+
+
+def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenId, ...]:
+    """Token ids of what `render_chat` answers.
+
+    Raises:
+        RequestError: there is nothing in it, or a message that cannot be written as plain text.
+    """
     ids = tokenizer.encode(pieces[0], special=True, add_bos=False)
     for position, piece in enumerate(pieces[1:], start=1):
         if position % 2:

@@ -22,15 +22,26 @@ from twostroke.types import (
 
 TOKENIZER = Tokenizer(byte_tokenizer())
 TIMINGS = Timings(ttft_ms=1.0)
+CLOCK = 7.0  # stands still: arrived two seconds ago
+TOLD = Timings(ttft_ms=1.0, detokenise_ms=0.0, total_ms=2000.0)
 
 
 def finished(num_tokens: int, reason: FinishReason = FinishReason.LENGTH) -> FinishedEvent:
     return FinishedEvent(reason, 1, num_tokens, TIMINGS)
 
 
+def told(num_tokens: int) -> FinishedEvent:
+    """What becomes of `finished`: it tells its timings too."""
+    return FinishedEvent(FinishReason.LENGTH, 1, num_tokens, TOLD)
+
+
+def answer_to(request: Request) -> AnswerText:
+    return AnswerText(TOKENIZER, request, 5.0, lambda: CLOCK)
+
+
 def run(text: str, *stops: str, end: Any = None) -> list[Any]:
     request = Request("r", (5,), SamplingParams(stop=stops))
-    answer, events = AnswerText(TOKENIZER, request), []
+    answer, events = answer_to(request), []
     ids = TOKENIZER.encode(text, special=True, add_bos=False)
     for index, token_id in enumerate(ids):
         events += answer.take(TokenEvent(token_id, index))
@@ -45,14 +56,14 @@ def test_a_token_is_an_event() -> None:
     events = run("abc")
     assert [event.text for event in events[:3]] == ["a", "b", "c"]
     assert [event.index for event in events[:3]] == [0, 1, 2]
-    assert events[3:] == [finished(3)]
+    assert events[3:] == [told(3)]
 
 
 def test_a_stop_string_cuts_and_ends_the_answer() -> None:
     events = run("say stop now", "stop", end=finished(12, FinishReason.ABORTED))
     assert text_of(events) == "say "
     end = events[-1]
-    assert (end.reason, end.num_completion_tokens, end.timings) == (FinishReason.STOP, 8, TIMINGS)
+    assert (end.reason, end.num_completion_tokens, end.timings) == (FinishReason.STOP, 8, TOLD)
 
 
 def test_a_fault_behind_a_stop_string_spoils_nothing() -> None:
@@ -71,19 +82,19 @@ def test_what_was_held_back_comes_before_the_end() -> None:
     assert text_of(events) == "ab st"
     assert events[-2].text == "st"
     assert events[-2].index == 4
-    assert events[-1] == finished(5)
+    assert events[-1] == told(5)
 
 
 def test_a_cut_character_comes_before_the_end() -> None:
     request = Request("r", (5,), SamplingParams())
-    answer = AnswerText(TOKENIZER, request)
+    answer = answer_to(request)
     ids = TOKENIZER.encode("é", special=True, add_bos=False)
     assert text_of(answer.take(TokenEvent(ids[0], 0))) == ""
     assert text_of(answer.take(finished(1))) == "\ufffd"
 
 
 def test_an_answer_without_tokens_has_only_an_end() -> None:
-    assert run("") == [finished(0)]
+    assert run("") == [told(0)]
 
 
 @given(text=st.text("ab😀", max_size=12), stop=st.text("ab😀", min_size=1, max_size=3))
@@ -99,5 +110,16 @@ def test_always_one_end_and_the_text_before_the_stop(text: str, stop: str) -> No
 
 @pytest.mark.parametrize("context", [(5,), (2,)])
 def test_the_prompt_itself_never_shows(context: tuple[int, ...]) -> None:
-    answer = AnswerText(TOKENIZER, Request("r", context, SamplingParams()))
+    answer = answer_to(Request("r", context, SamplingParams()))
     assert text_of(answer.take(TokenEvent(70, 0))) == TOKENIZER.decode([70])
+
+
+def test_what_decoding_took_is_summed_and_the_total_ends_with_the_last_of_it() -> None:
+    moments = iter((10.0, 10.5, 12.0, 12.25, 20.0, 21.0))
+    answer = AnswerText(TOKENIZER, Request("r", (5,), SamplingParams()), 9.0, lambda: next(moments))
+    for index, token_id in enumerate(TOKENIZER.encode("ab", special=True, add_bos=False)):
+        answer.take(TokenEvent(token_id, index))
+    (end,) = answer.take(finished(2))
+    assert isinstance(end, FinishedEvent)
+    assert (end.timings.detokenise_ms, end.timings.total_ms) == (1750.0, 12000.0)
+    assert end.timings.ttft_ms == 1.0, "the engine's own stay"

@@ -16,6 +16,7 @@ from twostroke.bundle.manifest import GenerationDefaults
 from twostroke.errors import ContextLengthError, EngineError, RequestError, UnavailableError
 from twostroke.model import Model, TextEvent
 from twostroke.testing import make_echo_bundle
+from twostroke.timings import Preparation
 from twostroke.types import FinishedEvent, FinishReason, Request
 
 from .conftest import OpenModel
@@ -114,13 +115,13 @@ async def test_the_event_loop_is_free_while_a_prompt_is_tokenised(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = []
-    encode = model.encode
+    encode = model.encode_timed
 
-    def noting(prompt: Any, tools: Any = None) -> tuple[int, ...]:
+    def noting(prompt: Any, tools: Any = None) -> Any:
         threads.append(threading.current_thread())
         return encode(prompt, tools)
 
-    monkeypatch.setattr(model, "encode", noting)
+    monkeypatch.setattr(model, "encode_timed", noting)
     await model.stream("abc").complete()
     assert threads
     assert threads[0] is not threading.current_thread()
@@ -128,8 +129,10 @@ async def test_the_event_loop_is_free_while_a_prompt_is_tokenised(
 
 async def test_events_for_a_surface(model: Model) -> None:
     request = Request("mine", model.encode("ab"), model.sampling(stop="b"))
+    prepared = Preparation(tokenise_ms=1.5)
     events = [
-        event async for event in model.events(request, arrived_at=time.monotonic(), tokenise_ms=1.5)
+        event
+        async for event in model.events(request, arrived_at=time.monotonic(), prepared=prepared)
     ]
     assert [event.text for event in events if isinstance(event, TextEvent)] == ["→", "a", ""]
     end = events[-1]

@@ -46,7 +46,7 @@ def test_markers_that_are_control_tokens_become_text_for_the_parser(specs, token
     ids = tokenizer.encode("é<tool_call><mask>x<think>", special=True, add_bos=False)
     assert {marker, mask} <= set(ids)
     for shown, expected in ((reader.shown_ids, "é<tool_call>x<think>"), (frozenset(), "éx<think>")):
-        text = AnswerText(tokenizer, Request("r", (5,)), shown)
+        text = AnswerText(tokenizer, Request("r", (5,)), 0.0, shown_ids=shown)
         events = [event for i, each in enumerate(ids) for event in text.take(TokenEvent(each, i))]
         assert "".join(event.text for event in events) == expected
 

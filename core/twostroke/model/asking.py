@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from twostroke.errors import RequestError
 from twostroke.grammar import constraint_from
 from twostroke.grammar.calls import calls_constraint
-from twostroke.text import Message
+from twostroke.model.preparing import Prompt, compile_timed, is_chat
 from twostroke.text.parsers import SectionParser, Setup
 from twostroke.text.parsers.choose import prompt_tail
 from twostroke.text.parsers.spec import new_call_id
 from twostroke.text.tools import ToolUse, tool_use
+from twostroke.timings import Preparation
 from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams, TokenId
 
 if TYPE_CHECKING:
     from twostroke.model.model import Model
 
-Prompt = str | Sequence[TokenId] | Sequence[Message]
 _TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
 
 
@@ -35,12 +35,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class Ready:
     """A request that can be submitted. `parser` is None where the answer is nothing but text."""
 
     request: Request
     arrived_at: float  # time.monotonic()
-    tokenise_ms: float
+    prepared: Preparation
     parser: SectionParser | None = None
     shown_ids: frozenset[TokenId] = frozenset()
     new_call_id: Callable[[], str] = new_call_id
@@ -73,23 +73,26 @@ def check_asked(asked: Asked) -> Asked:
     return asked
 
 
-def prepare(model: Model, prompt: Prompt, asked: Asked) -> Prepared:
-    """Tokenises; call it in a thread where there is an event loop.
+def make_ready(model: Model, prompt: Prompt, asked: Asked) -> Ready:
+    """Tokenises and compiles; call it in a thread where there is an event loop.
 
     Raises:
-        RequestError: the prompt or the functions are wrong.
+        RequestError: the prompt, the functions or the constraint is wrong.
     """
     arrived_at = time.monotonic()
-    prompt_ids = model.encode(prompt, asked.tools)
-    constraint = asked.constraint or constraint_of_calls(model, prompt_ids, asked.tools)
-    tokenise_ms = (time.monotonic() - arrived_at) * 1e3
+    prompt_ids, prepared = model.encode_timed(prompt, asked.tools)
+    constraint = asked.constraint
+    if asked.tools is not None:
+        constraint, prepared = compile_calls(model, prompt_ids, asked.tools, prepared)
+    else:
+        prepared = compile_timed(model.engine.compile, constraint, prepared)
     request = Request(new_request_id(), prompt_ids, asked.sampling, constraint)
     if not is_chat(prompt) or asked.constraint is not None or model.reader is None:
-        return Prepared(request, arrived_at, tokenise_ms)
-    return Prepared(
+        return Ready(request, arrived_at, prepared)
+    return Ready(
         request,
         arrived_at,
-        tokenise_ms,
+        prepared,
         parser_for(model, prompt_ids, asked.tools),
         model.reader.shown_ids,
         model.reader.spec.new_call_id,
@@ -105,16 +108,16 @@ def parser_for(
     return model.reader.read(model.tokenizer, prompt_ids, tools.names if tools else frozenset())
 
 
-def constraint_of_calls(
-    model: Model, prompt_ids: tuple[TokenId, ...], tools: ToolUse | None
-) -> Constraint | None:
-    """What enforces the calls that are asked for; None where nothing does.
+def compile_calls(
+    model: Model, prompt_ids: tuple[TokenId, ...], tools: ToolUse, prepared: Preparation
+) -> tuple[Constraint | None, Preparation]:
+    """What enforces the calls that are asked for, compiled; None where nothing does.
 
     Raises:
-        RequestError: a function's schema exceeds the limits, or the model's answers are not parsed.
+        RequestError: a function's schema exceeds the limits or cannot be satisfied, or the model's
+            answers are not parsed.
+        UnavailableError: too many are being compiled.
     """
-    if tools is None:
-        return None
     if model.reader is None:
         raise RequestError(
             "Calls in this model's answers are not read (its parser is none), so it cannot be "
@@ -122,14 +125,14 @@ def constraint_of_calls(
             param="tools",
         )
     setup = Setup(model.reader.template, prompt_tail(model.tokenizer, prompt_ids), tools.names)
-    return calls_constraint(model.reader.spec, setup, tools, model.tokenizer.control.ids)
+    control_ids = model.tokenizer.control.ids
+    constraint = calls_constraint(model.reader.spec, setup, tools, control_ids)
+    try:
+        return constraint, compile_timed(model.engine.compile, constraint, prepared)
+    except RequestError as error:
+        raise RequestError(f"The grammar of tools: {error}", param="tools") from None
 
 
 def new_request_id() -> str:
     """A fresh id for a request."""
     return uuid.uuid4().hex
-
-
-def is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
-    """Whether a prompt is messages."""
-    return isinstance(prompt, Sequence) and any(isinstance(item, Mapping) for item in prompt)
