@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from twostroke.engine.answers import Answers
 from twostroke.engine.intake import Intake, Step, Work
-from twostroke.engine.row_copies import run_copies
+from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import Logits
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
@@ -45,10 +45,10 @@ class Stepper:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
         for work, reason in step.ended:
             self._answers.tell_end(work, reason)
-        for sequence, fault in run_copies(step.plan.copies, self._runner, self._intake):
-            self._answers.fail([self._intake.work_of(sequence)], fault, "copy a prefix")
+        run_transfers(step.plan.copies, self._runner, self._intake)
         for chunk in step.plan.prefill:
-            if chunk.sequence.phase is not Phase.ENDED:
+            # One whose prefix could not be brought is read from its start in the next step.
+            if chunk.start == self._intake.span_lengths(chunk.row, 1)[0]:
                 self._prefill(chunk)
         for batch in step.plan.decode:
             self._decode(batch)
