@@ -117,7 +117,7 @@ def test_one_run_at_a_time(bundle):
     class Slow:
         """Counts the runs that are under way at once."""
 
-        def run_with_iobinding(self, binding: object) -> None:
+        def run_with_iobinding(self, binding: object, run_options: object) -> None:
             nonlocal running, most
             with guard:
                 running += 1

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from twostroke.errors import RequestError
+from twostroke.types import Request
 
 Int = Annotated[int, Field(gt=-(2**64), lt=2**64)]
 Messages = Annotated[list[dict[str, Any]], Field(min_length=1)]
@@ -68,6 +70,24 @@ class SamplingFields(BaseModel):
                 )
             given["max_tokens"] = newer
         return given
+
+
+class QueueFields(BaseModel):
+    """When a request is served, by the names every surface takes.
+
+    `priority` as vLLM has it: lower ones sooner, 0 for those that name none; any client may give
+    one. `timeout_s` can only shorten what `scheduler.request_timeout_s` allows.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    priority: Int | None = None
+    timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+    def scheduled(self, request: Request, arrived_at: float) -> Request:
+        """`request` with its priority and its deadline; `arrived_at` is on the engine's clock."""
+        deadline_at = None if self.timeout_s is None else arrived_at + self.timeout_s
+        return replace(request, priority=self.priority or 0, deadline_at=deadline_at)
 
 
 def check_shape(shape: type[S], body: Mapping[str, Any]) -> S:

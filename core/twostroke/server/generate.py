@@ -1,7 +1,7 @@
 """`POST /generate`: the plain surface. `curl -N` on it types like a person.
 
-The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `SamplingFields`; a field it
-does not know is an error. One of `json_schema` (a schema), `json_object` (true), `regex`, `choice`
+The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `SamplingFields` and
+`QueueFields`; a field it does not know is an error. One of `json_schema` (a schema), `json_object` (true), `regex`, `choice`
 (a list of strings) and `grammar` (llguidance's Lark dialect) says what the answer must look like; a
 bad one is a 400 before any byte of the answer. With messages, `tools`, `tool_choice` and
 `parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold `reasoning` and
@@ -29,7 +29,7 @@ from twostroke.errors import RequestError, TwostrokeError
 from twostroke.grammar import constraint_from
 from twostroke.model import ReadAnswer, TextEvent
 from twostroke.server.body import read_json
-from twostroke.server.fields import Int, Messages, SamplingFields, check_shape
+from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields, check_shape
 from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.replies import dump, error_body, json_reply, timings_body
 from twostroke.server.stream import stream
@@ -50,7 +50,7 @@ def _check_prompt(value: Any) -> Any:
     raise ValueError("must be a string or a list of token ids")
 
 
-class GenerateBody(SamplingFields):
+class GenerateBody(SamplingFields, QueueFields):
     """The body of `/generate`."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
@@ -106,6 +106,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
         tools=tools,
         reads_sections=tools is not None,
     )
+    turn.request = body.scheduled(turn.request, turn.arrived_at)
     if accepted != JSON and body.stream is not False:
         return await stream(request, turn, NdjsonFrames(turn) if accepted == NDJSON else Text())
     whole = await gather(turn)

@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import TwostrokeError
-from twostroke.server.fields import Int, SamplingFields
+from twostroke.server.fields import Int, QueueFields, SamplingFields
 from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.replies import dump, error_body, timings_body, usage_body
 from twostroke.server.turn import Prompt, Turn, prepare
@@ -25,7 +25,7 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class OpenAIFields(SamplingFields):
+class OpenAIFields(SamplingFields, QueueFields):
     """The fields both surfaces take. SDKs send others too: those are ignored."""
 
     model: str | None = None
@@ -67,6 +67,7 @@ async def begin(
         tools=tools,
         reads_sections=reads_sections,
     )
+    turn.request = body.scheduled(turn.request, turn.arrived_at)
     request[TURN] = turn
     return turn
 
