@@ -154,6 +154,7 @@ class FinishedEvent:
 
     Where the request asks for them: `prompt_logprobs` has one for each token of the prompt (None
     for the first), `end_logprob` is that of the token that ended the answer and sent no TokenEvent.
+    `num_cached_tokens` of the prompt were in the KV cache and were not computed.
     """
 
     reason: FinishReason
@@ -162,6 +163,7 @@ class FinishedEvent:
     timings: Timings
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
     end_logprob: TokenLogprob | None = None
+    num_cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

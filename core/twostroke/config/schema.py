@@ -112,6 +112,17 @@ class StrokeConfig(_Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 
+class PrefixConfig(_Section):
+    """What prompts begin with and others have left in the KV cache."""
+
+    reuse: bool = Field(
+        True, description="keep what ended sequences leave, for prompts that begin with it"
+    )
+    share_between_keys: bool = Field(
+        False, description="reuse what requests with another API key have left, too"
+    )
+
+
 class KVConfig(_Section):
     """The KV cache."""
 
@@ -122,6 +133,7 @@ class KVConfig(_Section):
     dtype: Literal["auto", "float32", "float16", "bfloat16", "int8"] = Field(
         "auto", description="auto: the bundle's; an export makes int8 where it is asked for"
     )
+    prefixes: PrefixConfig = PrefixConfig()
 
 
 class SamplingConfig(_Section):

@@ -74,6 +74,8 @@ def build_engine(
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
+        reuse_prefixes=limits.reuse_prefixes,
+        share_prefixes=limits.share_prefixes,
     )
     return Engine(
         runner,

@@ -7,12 +7,14 @@ from twostroke.engine.open_graph import OpenGraph
 from twostroke.errors import ContractError
 
 
-def hand_over(source: KVStore, target: KVStore, row: int, num_tokens: int) -> None:
+def hand_over(
+    source: KVStore, target: KVStore, row: int, num_tokens: int, *, target_row: int | None = None
+) -> None:
     """Copies the first tokens of a row, once for each layer and side. Mutates `target`'s row.
 
-    Either store may write in place or concatenate.
+    Either store may write in place or concatenate. `target_row` None is the same row.
     """
-    target.fill_row(row, source.read_row(row, num_tokens))
+    target.fill_row(row if target_row is None else target_row, source.read_row(row, num_tokens))
 
 
 def check_hand_over(prefill: OpenGraph, decode: OpenGraph) -> None:

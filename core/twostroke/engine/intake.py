@@ -120,6 +120,11 @@ class Intake:
         with self._changed:
             self._scheduler.commit_decode(sequence)
 
+    def forget_row(self, row: int) -> None:
+        """A copy to a row failed, so nobody may reuse it."""
+        with self._changed:
+            self._scheduler.prefixes.forget(row)
+
     def span_lengths(self, start: int, count: int) -> list[int]:
         """Tokens in the rows [start, start + count)."""
         return self._scheduler.cache.span_lengths(start, count)
@@ -168,7 +173,7 @@ class Intake:
     def stats(self) -> EngineStats:
         """The load right now. Any thread."""
         with self._changed:
-            cache = self._scheduler.cache
+            cache, reuse = self._scheduler.cache, self._scheduler.prefixes.counts
             return EngineStats(
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
@@ -180,6 +185,11 @@ class Intake:
                 num_aborted=self._num_ended["aborted"],
                 num_failed=self._num_ended["failed"],
                 kv_tokens_touched=cache.num_touched_tokens,
+                kv_tokens_kept=cache.num_kept_tokens,
+                num_prompt_tokens=reuse.num_prompt_tokens,
+                num_cached_tokens=reuse.num_cached_tokens,
+                num_prefix_hits=reuse.num_hits,
+                num_copied_tokens=reuse.num_copied_tokens,
             )
 
     def check(self) -> None:
@@ -204,7 +214,7 @@ class Intake:
         if self._work.get(work.request_id) is not work:
             return False
         del self._work[work.request_id]
-        self._scheduler.end(work.sequence)
+        self._scheduler.end(work.sequence, keep=outcome != "failed")
         self._num_ended[outcome] += 1
         self._changed.notify_all()
         return True

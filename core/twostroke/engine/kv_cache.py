@@ -2,63 +2,125 @@
 
 Only numbers live here; the arrays belong to the runner.
 
+A sequence is promised its tokens when it is admitted (`reserve`) and gets a row when its prompt is
+begun (`take`): only then is it known which row holds the most of it already. When it ends, its row
+may be *kept*: the tokens stay, nothing is promised to it any more, and it goes as soon as a
+sequence needs the row or the memory.
+
 Invariants (`check` proves them):
-1. Every row is either free or taken, never both.
+1. Every row is free, taken or kept.
 2. A free row has length 0 and nothing reserved.
 3. A taken row has 0 <= length <= reserved <= row_tokens.
-4. The reservations of all rows together are at most `num_tokens`.
+4. A kept row has 0 < length <= row_tokens and nothing reserved.
+5. At most `num_rows` sequences hold a promise, of at most `num_tokens` together.
+6. What taken rows may become and what kept rows hold is at most `num_tokens` together.
 """
 
 from __future__ import annotations
 
-import heapq
+import enum
+
+
+class RowState(enum.Enum):
+    """Who has a row."""
+
+    FREE = "free"
+    TAKEN = "taken"  # a sequence that runs
+    KEPT = "kept"  # nobody; what a sequence left there may be of use
 
 
 class KVCache:
-    """Row numbers, lengths and reservations of `num_rows` rows of `row_tokens` tokens each.
+    """States, lengths and reservations of `num_rows` rows of `row_tokens` tokens each.
 
-    `num_tokens` bounds what all rows may reserve together (the memory budget).
+    `num_tokens` bounds what all rows may hold together (the memory budget).
     """
 
     def __init__(self, num_rows: int, row_tokens: int, num_tokens: int) -> None:
         self.num_rows = num_rows
         self.row_tokens = row_tokens
         self.num_tokens = num_tokens
-        self._free = list(range(num_rows))  # a heap: the lowest free row is taken first
+        self._states = [RowState.FREE] * num_rows
         self._lengths = [0] * num_rows
         self._reserved = [0] * num_rows
         self._longest = [0] * num_rows  # since the start: memory is taken when it is first written
-        self._num_reserved_tokens = 0
+        self._num_promises = 0
+        self._num_promised_tokens = 0
 
-    def reserve(self, num_tokens: int) -> int | None:
-        """Takes the lowest free row for a sequence that may grow to `num_tokens`.
+    def reserve(self, num_tokens: int) -> bool:
+        """Promises a row to a sequence that may grow to `num_tokens`.
 
-        The lowest row is chosen so that the rows in use lie close together: a decode step pays
-        for every row between the first and the last. None where no row or no budget is left.
+        Kept rows are no hindrance. False where no row or no budget is left.
         """
-        if not self._free or self._num_reserved_tokens + num_tokens > self.num_tokens:
-            return None
-        row = heapq.heappop(self._free)
+        if not self.has_room_for(num_tokens):
+            return False
+        self._num_promises += 1
+        self._num_promised_tokens += num_tokens
+        return True
+
+    def has_room_for(self, num_tokens: int) -> bool:
+        """Whether `reserve` would succeed."""
+        has_budget = self._num_promised_tokens + num_tokens <= self.num_tokens
+        return has_budget and self._num_promises < self.num_rows
+
+    def cancel(self, num_tokens: int) -> None:
+        """Takes back a promise that got no row."""
+        self._num_promises -= 1
+        self._num_promised_tokens -= num_tokens
+
+    def take(self, row: int, num_tokens: int, *, length: int = 0) -> None:
+        """Gives `row`, free or kept, to a sequence that was promised `num_tokens`.
+
+        The sequence begins with `length` tokens: what it keeps of the row, or is copied there.
+        """
+        if self._states[row] is RowState.TAKEN or length > num_tokens:
+            raise AssertionError(f"row {row} cannot be taken with {length} of {num_tokens} tokens")
+        self._states[row] = RowState.TAKEN
         self._reserved[row] = num_tokens
-        self._num_reserved_tokens += num_tokens
-        return row
+        self._set_length(row, length)
 
     def advance(self, row: int, num_tokens: int) -> None:
         """Notes that `num_tokens` more tokens were written to `row`."""
         length = self._lengths[row] + num_tokens
         if length > self._reserved[row]:
             raise AssertionError(f"row {row} grew to {length} of {self._reserved[row]} tokens")
-        self._lengths[row] = length
-        self._longest[row] = max(self._longest[row], length)
+        self._set_length(row, length)
 
-    def release(self, row: int) -> None:
-        """Frees `row`. Its length becomes 0, so that it costs no attention inside a span."""
-        if self._reserved[row] == 0:
-            raise AssertionError(f"row {row} was freed twice")
-        self._num_reserved_tokens -= self._reserved[row]
-        self._lengths[row] = 0
+    def release(self, row: int, *, keep: bool = False) -> None:
+        """Ends the promise to the sequence in `row`; the row is kept or free afterwards.
+
+        The length of a free row is 0, so that it costs no attention inside a span.
+        """
+        if self._states[row] is not RowState.TAKEN:
+            raise AssertionError(f"row {row} is {self._states[row].value}, so it was freed twice")
+        self.cancel(self._reserved[row])
         self._reserved[row] = 0
-        heapq.heappush(self._free, row)
+        self._states[row] = RowState.KEPT
+        if not keep or not self._lengths[row]:
+            self.evict(row)
+
+    def evict(self, row: int) -> None:
+        """Frees a kept row."""
+        if self._states[row] is not RowState.KEPT:
+            raise AssertionError(f"row {row} is {self._states[row].value}, not kept")
+        self._states[row] = RowState.FREE
+        self._lengths[row] = 0
+
+    def move(self, source: int, target: int) -> None:
+        """Notes that a kept row's tokens are in a free row from now on; `source` is free then."""
+        if self._states[target] is not RowState.FREE:
+            raise AssertionError(f"row {target} is {self._states[target].value}, not free")
+        length = self._lengths[source]
+        self.evict(source)
+        self._states[target] = RowState.KEPT
+        self._set_length(target, length)
+
+    def state(self, row: int) -> RowState:
+        """Whether `row` is free, taken or kept."""
+        return self._states[row]
+
+    def rows(self, state: RowState) -> list[int]:
+        """The rows in a state, in ascending order."""
+        return [row for row, its in enumerate(self._states) if its is state]
 
     def length(self, row: int) -> int:
         """Tokens in `row`."""
@@ -70,31 +132,53 @@ class KVCache:
 
     @property
     def num_free_rows(self) -> int:
-        """Rows that no sequence holds."""
-        return len(self._free)
+        """Rows that hold nothing and are nobody's."""
+        return self._states.count(RowState.FREE)
+
+    @property
+    def num_kept_rows(self) -> int:
+        """Rows that are nobody's and hold what a sequence left there."""
+        return self._states.count(RowState.KEPT)
 
     @property
     def num_used_tokens(self) -> int:
-        """Tokens written to the rows in use."""
-        return sum(self._lengths)
+        """Tokens written to the rows of sequences that run."""
+        return sum(self._lengths) - self.num_kept_tokens
+
+    @property
+    def num_kept_tokens(self) -> int:
+        """Tokens in kept rows."""
+        return sum(self._lengths[row] for row in self.rows(RowState.KEPT))
 
     @property
     def num_touched_tokens(self) -> int:
         """Tokens that rows hold or held at their longest."""
         return sum(self._longest)
 
+    @property
+    def num_excess_tokens(self) -> int:
+        """By how many tokens kept rows and the promises of taken ones break the budget."""
+        return max(0, sum(self._reserved) + self.num_kept_tokens - self.num_tokens)
+
     def check(self) -> None:
         """Proves the invariants above. Raises AssertionError naming the row at fault."""
-        free = set(self._free)
-        if len(free) != len(self._free):
-            raise AssertionError(f"a row is free twice: {sorted(self._free)}")
-        for row, (length, reserved) in enumerate(zip(self._lengths, self._reserved, strict=True)):
-            if row in free and (length or reserved):
-                raise AssertionError(f"row {row} is free with {length} of {reserved} tokens")
-            if row not in free and not 0 <= length <= reserved <= self.row_tokens:
-                raise AssertionError(f"row {row} holds {length} of {reserved} tokens")
-            if row not in free and reserved == 0:
-                raise AssertionError(f"row {row} is taken with nothing reserved")
-        total = sum(self._reserved)
-        if total != self._num_reserved_tokens or total > self.num_tokens:
-            raise AssertionError(f"{total} tokens are reserved of {self.num_tokens}")
+        rows = zip(self._states, self._lengths, self._reserved, strict=True)
+        for row, (state, length, reserved) in enumerate(rows):
+            is_right = {
+                RowState.FREE: length == reserved == 0,
+                RowState.TAKEN: 0 <= length <= reserved <= self.row_tokens and reserved > 0,
+                RowState.KEPT: 0 < length <= self.row_tokens and reserved == 0,
+            }[state]
+            if not is_right:
+                raise AssertionError(f"row {row} is {state.value} with {length} of {reserved}")
+        num_taken, taken_tokens = self._states.count(RowState.TAKEN), sum(self._reserved)
+        if not num_taken <= self._num_promises <= self.num_rows:
+            raise AssertionError(f"{self._num_promises} promises for {num_taken} taken rows")
+        if not taken_tokens <= self._num_promised_tokens <= self.num_tokens:
+            raise AssertionError(f"{self._num_promised_tokens} tokens promised, {taken_tokens} due")
+        if self.num_excess_tokens:
+            raise AssertionError(f"{self.num_excess_tokens} tokens more than {self.num_tokens}")
+
+    def _set_length(self, row: int, length: int) -> None:
+        self._lengths[row] = length
+        self._longest[row] = max(self._longest[row], length)

@@ -11,9 +11,10 @@ from twostroke.backends.protocol import Placement
 from twostroke.bundle.manifest import Manifest
 from twostroke.engine.bindings import InPlaceRuns
 from twostroke.engine.concatenating import ConcatenatingRuns
-from twostroke.engine.handover import check_hand_over, hand_over
+from twostroke.engine.handover import check_hand_over
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
+from twostroke.engine.kv_stores import KVStores
 from twostroke.engine.logits import Logits
 from twostroke.engine.open_graph import OpenGraph
 from twostroke.types import Stroke, TokenId
@@ -70,14 +71,11 @@ class Runner:
                 return ConcatenatingRuns(graph, kv, self.vocab_size)
             return InPlaceRuns(graph, kv, self.vocab_size, max_kept=8 * num_rows)
 
-        self._decode_kv = self._prefill_kv = open_kv(decode)
-        self._has_one_kv = shares_kv(prefill, decode)
-        if not self._has_one_kv:
-            self._prefill_kv = open_kv(prefill)
-        self._prefill_runs = open_runs(prefill, self._prefill_kv)
-        self._decode_runs = open_runs(decode, self._decode_kv)
-        # Tokens of each row that the prefill graph's cache holds as well; decode adds to its own.
-        self._num_prefilled = [0] * num_rows
+        decode_kv = open_kv(decode)
+        prefill_kv = decode_kv if shares_kv(prefill, decode) else open_kv(prefill)
+        self._kv = KVStores(prefill_kv, decode_kv, num_rows)
+        self._prefill_runs = open_runs(prefill, prefill_kv)
+        self._decode_runs = open_runs(decode, decode_kv)
         self.placements: Mapping[Stroke, Placement] = {
             Stroke.PREFILL: prefill.session.placement,
             Stroke.DECODE: decode.session.placement,
@@ -121,8 +119,19 @@ class Runner:
         """
         logits = self._decode_runs.run(start_row, [(token,) for token in token_ids], past_lengths)
         for row, past_length in enumerate(past_lengths, start_row):
-            self._num_prefilled[row] = min(self._num_prefilled[row], past_length)
+            self._kv.wrote(Stroke.DECODE, row, past_length, past_length + 1)
         return logits[:, -1]
+
+    def copy_row(self, source_row: int, target_row: int, num_tokens: int) -> None:
+        """Makes the first tokens of one row those of another, ready to `prefill` behind them.
+
+        Mutates the target row. `prefill` alone may follow in it, not `decode`.
+
+        Raises:
+            EngineError: the device failed; the target row's contents are undefined.
+        """
+        stroke = self._stroke_of(self._reader(num_tokens))
+        self._kv.copy_row(stroke, source_row, target_row, num_tokens)
 
     def score(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """Writes a chunk as `prefill` does, and answers the logits of each of its positions.
@@ -135,10 +144,8 @@ class Runner:
         Raises:
             EngineError: a run failed; other rows are untouched.
         """
-        reader = self._reader(start)
-        holds_row = self._has_one_kv or start <= self._num_prefilled[row] or reader is self._decode
-        can_go_on = start == 0 or (self.chunks_prompts and holds_row)
-        if can_go_on and reader.logit_rows.may_be_several:
+        can_go_on = start == 0 or self.chunks_prompts
+        if can_go_on and self._reader(start).logit_rows.may_be_several:
             logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
             return logits.reshape(len(token_ids), -1)
         answers = [
@@ -169,14 +176,19 @@ class Runner:
         is_last: bool,
     ) -> Logits:
         """Reads a chunk and answers [1, len(wanted), vocab]."""
-        if self._reader(start) is self._decode:
-            return self._decode_runs.run(row, [token_ids], [start], wanted)
-        logits = self._prefill_runs.run(row, [token_ids], [start], wanted)
+        stroke = self._stroke_of(self._reader(start))
+        self._kv.need(stroke, row, start)
+        self._kv.wrote(stroke, row, start, start)  # whatever the run leaves if it fails
+        runs = self._decode_runs if stroke is Stroke.DECODE else self._prefill_runs
+        logits = runs.run(row, [token_ids], [start], wanted)
         end = start + len(token_ids)
-        self._num_prefilled[row] = end
-        if not self._has_one_kv and (is_last or not self._prefill.past):
-            hand_over(self._prefill_kv, self._decode_kv, row, end)
+        self._kv.wrote(stroke, row, start, end)
+        if is_last or not self._prefill.past:
+            self._kv.need(Stroke.DECODE, row, end)
         return logits
+
+    def _stroke_of(self, graph: OpenGraph) -> Stroke:
+        return Stroke.DECODE if graph is self._decode else Stroke.PREFILL
 
 
 def shares_kv(prefill: OpenGraph, decode: OpenGraph) -> bool:

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from twostroke.engine.kv_cache import KVCache
+from twostroke.engine.kv_cache import KVCache, RowState
+from twostroke.engine.prefixes import Prefixes, RowCopy
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.spans import split_spans
 from twostroke.errors import RequestError, UnavailableError
@@ -50,10 +51,11 @@ class DecodeBatch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one step does: prompt chunks first, then decode batches."""
+    """What one step does: copies of prefixes in their order, prompt chunks, decode batches."""
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
+    copies: tuple[RowCopy, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode)
@@ -70,8 +72,16 @@ class Scheduler:
         prefill_chunk_tokens: int,
         max_span_rows: int | None = None,
         chunks_prompts: bool = True,
+        reuse_prefixes: bool = True,
+        share_prefixes: bool = False,
     ) -> None:
         self.cache = cache
+        self.prefixes = Prefixes(
+            cache,
+            reuse=reuse_prefixes and chunks_prompts,
+            has_scopes=not share_prefixes,
+            packs_rows=max_span_rows != 1,
+        )
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._max_span_rows = max_span_rows
@@ -87,7 +97,7 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        """Sequences that hold a row."""
+        """Sequences that were promised a row."""
         return len(self._prefilling) + len(self._decoding)
 
     def submit(self, sequence: Sequence) -> None:
@@ -118,7 +128,8 @@ class Scheduler:
         """Admits what fits and says what to run next. An empty plan means: nothing to do."""
         while self._waiting and self._admit(self._waiting[0]):
             self._waiting.popleft()
-        return Plan(tuple(self._plan_prefill()), tuple(self._plan_decode()))
+        chunks, copies = self._plan_prefill()
+        return Plan(tuple(chunks), tuple(self._plan_decode()), tuple(copies))
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
@@ -133,8 +144,11 @@ class Scheduler:
         assert sequence.row is not None
         self.cache.advance(sequence.row, 1)
 
-    def end(self, sequence: Sequence) -> None:
-        """Forgets the sequence and frees its row, whatever its phase. Ending twice is harmless."""
+    def end(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Forgets the sequence, whatever its phase. Ending twice is harmless.
+
+        What is in its row may be reused by others, unless a fault makes `keep` False.
+        """
         if sequence.phase is Phase.WAITING:
             self._waiting.remove(sequence)
         elif sequence.phase is Phase.PREFILL:
@@ -142,7 +156,9 @@ class Scheduler:
         elif sequence.phase is Phase.DECODE:
             self._decoding.remove(sequence)
         if sequence.row is not None:
-            self.cache.release(sequence.row)
+            self.prefixes.end(sequence, keep=keep)
+        elif sequence.phase is Phase.PREFILL:
+            self.cache.cancel(sequence.max_total_tokens)
         sequence.row = None
         sequence.phase = Phase.ENDED
 
@@ -151,33 +167,36 @@ class Scheduler:
         self.cache.check()
         assert all(s.phase is Phase.WAITING and s.row is None for s in self._waiting)
         running = [*self._prefilling, *self._decoding]
-        rows = [s.row for s in running]
-        assert None not in rows
-        assert len(set(rows)) == len(rows) == self.cache.num_rows - self.cache.num_free_rows
+        rows = [s.row for s in running if s.row is not None]
+        assert sorted(rows) == self.cache.rows(RowState.TAKEN)
+        self.prefixes.check()
         lengths = {id(s): self.cache.length(s.row) for s in running if s.row is not None}
         for sequence in self._prefilling:
             assert sequence.phase is Phase.PREFILL
-            assert lengths[id(sequence)] < len(sequence.prompt_ids)
+            assert lengths.get(id(sequence), 0) < len(sequence.prompt_ids)
         for sequence in self._decoding:
             assert sequence.phase is Phase.DECODE
             assert lengths[id(sequence)] == sequence.num_tokens - 1
-        assert sum(lengths[id(s)] > 0 for s in self._prefilling) <= 1
+        assert sum(lengths.get(id(s), 0) > 0 for s in self._prefilling) <= 1
 
     def _admit(self, sequence: Sequence) -> bool:
-        row = self.cache.reserve(sequence.max_total_tokens)
-        if row is None:
+        if not self.cache.reserve(sequence.max_total_tokens):
             return False
-        sequence.row = row
         sequence.phase = Phase.PREFILL
         self._prefilling.append(sequence)
         return True
 
-    def _plan_prefill(self) -> list[PrefillChunk]:
+    def _plan_prefill(self) -> tuple[list[PrefillChunk], list[RowCopy]]:
         budget_tokens = self._prefill_chunk_tokens
         chunks: list[PrefillChunk] = []
-        for sequence in self._prefilling:
+        copies: list[RowCopy] = []
+        for number, sequence in enumerate(self._prefilling):
             if budget_tokens <= 0:
                 break
+            if sequence.row is None:
+                if self.prefixes.awaits(sequence, self._prefilling[:number]):
+                    continue
+                copies += self.prefixes.place(sequence)
             assert sequence.row is not None
             start = self.cache.length(sequence.row)
             token_ids = sequence.prompt_ids[start : start + budget_tokens]
@@ -188,11 +207,13 @@ class Scheduler:
             is_last = start + len(token_ids) == len(sequence.prompt_ids)
             chunks.append(PrefillChunk(sequence, sequence.row, start, token_ids, is_last))
             budget_tokens -= len(token_ids)
-        return chunks
+        return chunks, copies
 
     def _plan_decode(self) -> list[DecodeBatch]:
         by_row = {s.row: s for s in self._decoding if s.row is not None}
-        spans = split_spans(sorted(by_row), max_span_rows=self._max_span_rows)
+        spans = split_spans(
+            sorted(by_row), max_span_rows=self._max_span_rows, length=self.cache.length
+        )
         return [
             DecodeBatch(start, tuple(by_row.get(row) for row in range(start, start + count)))
             for start, count in spans

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from twostroke.engine.token_bytes import token_bytes
 from twostroke.errors import ContextLengthError
 from twostroke.types import Request, TokenId
 
@@ -13,14 +14,14 @@ class Phase(enum.Enum):
     """Where a sequence stands. It only ever moves down this list."""
 
     WAITING = "waiting"  # in the queue, no row
-    PREFILL = "prefill"  # has a row, the prompt is not wholly in it
+    PREFILL = "prefill"  # was promised a row, in which the prompt is not wholly
     DECODE = "decode"  # the prompt is in the row, one token a step
     ENDED = "ended"  # the row is free again
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """Owns its token ids. `row` is set from admission until the end.
+    """Owns its token ids. `row` is set from the first chunk of its prompt until the end.
 
     Invariant in DECODE: the row holds every token but the newest, which the next step feeds.
     """
@@ -31,6 +32,13 @@ class Sequence:
     answer_ids: list[TokenId] = field(default_factory=list)
     phase: Phase = Phase.WAITING
     row: int | None = None
+    scope: str = ""  # whose tokens in the KV cache it may reuse, and who may reuse its own
+    reuses_prefix: bool = True
+    num_cached_tokens: int = 0  # of the prompt: in the row when it was taken
+    prompt_bytes: bytes = field(init=False, repr=False)  # the ids, for comparing prompts
+
+    def __post_init__(self) -> None:
+        self.prompt_bytes = token_bytes(self.prompt_ids)
 
     @property
     def num_tokens(self) -> int:
@@ -70,4 +78,11 @@ def sequence_for(
     max_total_tokens = context_tokens
     if request.sampling.max_tokens is not None:
         max_total_tokens = min(context_tokens, num_prompt_tokens + request.sampling.max_tokens)
-    return Sequence(request.request_id, request.prompt_ids, max_total_tokens)
+    return Sequence(
+        request.request_id,
+        request.prompt_ids,
+        max_total_tokens,
+        scope=request.scope,
+        # Prompts that are scored are read from their first token on.
+        reuses_prefix=request.sampling.prompt_logprobs is None,
+    )

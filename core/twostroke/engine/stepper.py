@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.logprobs import token_logprob
+from twostroke.engine.row_copies import run_copies
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import UNUSABLE, Logits, sample
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
@@ -53,8 +54,11 @@ class Stepper:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
         for work, reason in step.ended:
             self._tell_end(work, reason)
+        for sequence, fault in run_copies(step.plan.copies, self._runner, self._intake):
+            self._fail([self._intake.work_of(sequence)], fault, "copy a prefix")
         for chunk in step.plan.prefill:
-            self._prefill(chunk)
+            if chunk.sequence.phase is not Phase.ENDED:
+                self._prefill(chunk)
         for batch in step.plan.decode:
             self._decode(batch)
 
@@ -72,6 +76,7 @@ class Stepper:
     def _prefill(self, chunk: PrefillChunk) -> None:
         work = self._intake.work_of(chunk.sequence)
         began = self._clock()
+        work.timeline.note_cached(chunk.sequence.num_cached_tokens)
         work.timeline.start_prefill(began)
         try:
             logits = self._read(chunk, work)  # [1, vocab]
@@ -204,6 +209,7 @@ class Stepper:
                 timings=end.timings,
                 prompt_logprobs=work.prompt_logprobs.found if work.prompt_logprobs else (),
                 end_logprob=work.end_logprob,
+                num_cached_tokens=work.sequence.num_cached_tokens,
             ),
         )
 

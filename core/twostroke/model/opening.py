@@ -72,6 +72,8 @@ def open_engine(
         prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
         context_tokens=model.context_tokens,
         kv_budget_bytes=None if model.kv.budget == "auto" else model.kv.budget,
+        reuse_prefixes=model.kv.prefixes.reuse,
+        share_prefixes=model.kv.prefixes.share_between_keys,
     )
 
     def build(prefill: Opened, decode: Opened) -> OpenEngine:

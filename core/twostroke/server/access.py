@@ -27,19 +27,21 @@ class Guard:
         self._host = config.host.lower()
         self._digests = tuple(_digest(key) for key in config.keys)
 
-    def check(self, request: web.Request) -> None:
-        """Lets a request pass, or says why not.
+    def check(self, request: web.Request) -> str:
+        """Lets a request pass, or says why not. Answers whose it is: a name for its key.
+
+        The name is a digest, "" where no keys are configured.
 
         Raises:
             AuthError: keys are configured and the request has none of them.
             RequestError: 403, a request without keys that another site's page may have sent.
         """
         if self._digests:
-            self._check_key(request.headers.get("Authorization", ""))
-        else:
-            self._check_site(request.headers.get("Host"), request.headers.get("Origin"))
+            return self._check_key(request.headers.get("Authorization", "")).hex()
+        self._check_site(request.headers.get("Host"), request.headers.get("Origin"))
+        return ""
 
-    def _check_key(self, header: str) -> None:
+    def _check_key(self, header: str) -> bytes:
         scheme, _, key = header.partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise AuthError("This server wants a key: send the header `Authorization: Bearer KEY`.")
@@ -47,6 +49,7 @@ class Guard:
         # Every digest is compared, so that the time taken tells nothing of which came close.
         if sum(hmac.compare_digest(given, known) for known in self._digests) == 0:
             raise AuthError("The key in the Authorization header is not known to this server.")
+        return given
 
     def _check_site(self, host: str | None, origin: str | None) -> None:
         name = _host_name(f"//{host}") if host else None

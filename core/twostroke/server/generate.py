@@ -27,7 +27,7 @@ from twostroke.grammar import constraint_from
 from twostroke.model import TextEvent
 from twostroke.server.body import read_json
 from twostroke.server.fields import Int, Messages, SamplingFields, check_shape
-from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, TURN
+from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.replies import dump, error_body, json_reply, timings_body
 from twostroke.server.stream import stream
 from twostroke.server.turn import Answer, Prompt, Turn, gather, prepare
@@ -92,6 +92,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
         given,
         request_id=request[REQUEST_ID],
         arrived_at=request[ARRIVED_AT],
+        scope=request[SCOPE],
         constraint=constraint_from({kind: getattr(body, kind) for kind in ConstraintKind}),
     )
     if accepted != JSON and body.stream is not False:

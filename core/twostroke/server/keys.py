@@ -16,5 +16,6 @@ METRICS_PATH = "/metrics"
 
 # Of a request: set by the middleware, and the turn by the surface that makes it.
 REQUEST_ID = web.RequestKey("request_id", str)
+SCOPE = web.RequestKey("scope", str)  # whose it is; see `access.Guard.check`
 ARRIVED_AT = web.RequestKey("arrived_at", float)  # time.monotonic()
 TURN = web.RequestKey("turn", Turn)

@@ -17,7 +17,7 @@ from aiohttp.typedefs import Middleware
 from twostroke.errors import EngineError, RequestError, TwostrokeError, UnavailableError
 from twostroke.server.access import Guard
 from twostroke.server.in_flight import InFlight
-from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, TURN
+from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, SCOPE, TURN
 from twostroke.server.metrics.http_counts import HttpCounts
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
 from twostroke.server.traces import Traces
@@ -37,7 +37,7 @@ def make_middleware(
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == HEALTH_PATH:
             return await handler(request)
-        guard.check(request)
+        request[SCOPE] = guard.check(request)
         if request.path == METRICS_PATH:  # read to the last, while the server is stopping
             return await handler(request)
         with in_flight.admit():

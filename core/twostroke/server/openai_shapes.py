@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import TwostrokeError
 from twostroke.server.fields import Int, SamplingFields
-from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, TURN
+from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.replies import dump, error_body, timings_body, usage_body
 from twostroke.server.turn import Prompt, Turn, prepare
 from twostroke.types import Constraint, FinishedEvent
@@ -55,6 +55,7 @@ async def begin(
         given,
         request_id=request[REQUEST_ID],
         arrived_at=request[ARRIVED_AT],
+        scope=request[SCOPE],
         constraint=constraint,
     )
     request[TURN] = turn

@@ -53,11 +53,12 @@ def timings_body(timings: Timings) -> dict[str, Any]:
     return timings.report()
 
 
-def usage_body(finished: FinishedEvent) -> dict[str, int]:
+def usage_body(finished: FinishedEvent) -> dict[str, Any]:
     """OpenAI's token counts."""
     prompt, completion = finished.num_prompt_tokens, finished.num_completion_tokens
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": finished.num_cached_tokens},
     }

@@ -89,8 +89,11 @@ async def prepare(
     request_id: str,
     arrived_at: float,
     constraint: Constraint | None = None,
+    scope: str = "",
 ) -> Turn:
     """Checks the sampling parameters, tokenises the prompt and compiles the constraint, in threads.
+
+    `scope` says whose request it is: what it leaves in the KV cache is for the same one only.
 
     Raises:
         RequestError: a parameter, the prompt or the constraint is wrong.
@@ -103,7 +106,7 @@ async def prepare(
         prepared = await loop.run_in_executor(
             _grammar_threads, compile_timed, model.engine.compile, constraint, prepared
         )
-    request = Request(request_id, prompt_ids, sampling, constraint)
+    request = Request(request_id, prompt_ids, sampling, constraint, scope=scope)
     return Turn(model, request, arrived_at, prepared)
 
 

@@ -177,3 +177,27 @@ def test_a_row_is_filled_to_the_last_token_of_the_context(open_engine, recorder,
     ]
     answers = serve(engine, requests, recorder)
     assert [len(ids) for ids in answers] == [1, 9]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
+def test_reused_prefixes_give_what_a_fresh_engine_gives(open_engine, recorder, placement):
+    limits = {"max_rows": 4, "prefill_chunk_tokens": 16}
+    fresh = open_engine(1, "fused", "fused", reuse_prefixes=False, **limits)
+    engine = open_engine(*placement, **limits)
+    system = make_requests(engine.vocab_size)[5].prompt_ids  # 100 tokens
+    sampling = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+
+    def ask(prompts):
+        requests = [Request(f"r{n}", prompt, sampling) for n, prompt in enumerate(prompts)]
+        answers = serve(engine, requests, recorder)
+        assert answers == [serve(fresh, [request], recorder)[0] for request in requests]
+        return answers
+
+    first = [(*system, 20 + n, 30 + n) for n in range(6)]  # six at once, on four rows
+    second = [(*p, *a, 40 + n) for n, (p, a) in enumerate(zip(first, ask(first), strict=True))]
+    ask(second)
+    for prompt in reversed(second):
+        ask([prompt])
+    stats = engine.stats()
+    assert stats.num_cached_tokens > 0.9 * stats.num_prompt_tokens - 2 * len(system)
+    assert fresh.stats().num_cached_tokens == 0

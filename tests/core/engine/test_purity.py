@@ -39,7 +39,15 @@ def test_the_scheduler_imports_no_arrays_and_no_runtime():
     found = closure("twostroke.engine.scheduler")
     assert {"twostroke.engine.kv_cache", "twostroke.engine.sequence", "twostroke.types"} <= found
     outside = {name.split(".")[0] for name in found} - {"twostroke"}
-    assert outside <= {"__future__", "collections", "dataclasses", "enum", "heapq"}
+    assert outside <= {
+        "__future__",
+        "array",
+        "bisect",
+        "collections",
+        "dataclasses",
+        "enum",
+        "itertools",
+    }
 
 
 def test_the_walk_sees_what_it_forbids():

@@ -9,7 +9,7 @@ from twostroke.backends import Device
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import open_bundle
 from twostroke.life.needs import Needs, engine_needs
-from twostroke.life.resident import process_bytes, resident_bytes
+from twostroke.life.resident import process_bytes, read_resident_bytes
 from twostroke.testing import make_echo_bundle
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import Stroke
@@ -78,11 +78,11 @@ def test_graphs_of_a_plugins_own_format_count_as_on_disk(tmp_path):
 
 @pytest.mark.skipif(not psutil.LINUX, reason="told by Linux only")
 def test_resident_is_what_the_system_says():
-    ours, theirs = resident_bytes(), psutil.Process().memory_full_info()
+    ours, theirs = read_resident_bytes(), psutil.Process().memory_full_info()
     assert ours == pytest.approx(theirs.pss, rel=0.1)
     assert process_bytes() == process_bytes() <= theirs.rss * 1.1
 
 
 def test_elsewhere_it_is_not_known(monkeypatch, tmp_path):
     monkeypatch.setattr("twostroke.life.resident._ROLLUP", tmp_path / "missing")
-    assert resident_bytes() is None
+    assert read_resident_bytes() is None

@@ -20,7 +20,7 @@ pytestmark = [
 # A process of its own, so that nothing else is counted. Prints what was planned and what was.
 SCRIPT = """
 import json, random, sys, threading
-from twostroke.life.resident import process_bytes, resident_bytes
+from twostroke.life.resident import process_bytes, read_resident_bytes
 from twostroke.model import Model
 
 settings = json.loads(sys.argv[2])
@@ -29,7 +29,7 @@ ended, peak = threading.Event(), [0]
 
 def watch():
     while not ended.wait(0.02):
-        peak[0] = max(peak[0], resident_bytes())
+        peak[0] = max(peak[0], read_resident_bytes())
 
 watcher = threading.Thread(target=watch)
 watcher.start()
@@ -41,7 +41,7 @@ used = [answer.complete().num_prompt_tokens for answer in answers]
 ended.set()
 watcher.join()
 print(json.dumps(dict(
-    used=used, peak=peak[0], resident=resident_bytes(), before=process_bytes(),
+    used=used, peak=peak[0], resident=read_resident_bytes(), before=process_bytes(),
     **model.status()["memory"],
 )))
 model.close()

@@ -84,7 +84,8 @@ def test_usage_comes_only_when_asked_for(live):
     asked = {**body, "stream_options": {"include_usage": True, "more": 1}}
     *before, last = events(live.post("/v1/completions", asked))
     assert last["choices"] == []
-    assert last["usage"] == {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    counts = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+    assert last["usage"] == {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
     assert all(event["usage"] is None for event in before)
 
 

@@ -1,0 +1,60 @@
+"""The KV caches of both strokes: one where they share it, otherwise two that exchange rows."""
+
+from __future__ import annotations
+
+from twostroke.engine.handover import hand_over
+from twostroke.engine.kv_buffers import KVStore
+from twostroke.types import Stroke
+
+
+class KVStores:
+    """Knows which tokens of a row each stroke's cache holds, and brings them where they are needed.
+
+    With one cache there is nothing to know: it holds what was written. With two, each run adds to
+    the cache of its own graph only, so either may lack what the other has.
+    """
+
+    def __init__(self, prefill: KVStore, decode: KVStore, num_rows: int) -> None:
+        self._stores = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
+        self.is_one = prefill is decode
+        self._held = {stroke: [0] * num_rows for stroke in Stroke}
+
+    def need(self, stroke: Stroke, row: int, num_tokens: int) -> None:
+        """Sees to it that a stroke's cache holds the first tokens of a row. Mutates that row.
+
+        The row must hold them in one of the caches.
+        """
+        if not self.is_one and self._held[stroke][row] < num_tokens:
+            self._fill(stroke, row, row, num_tokens)
+
+    def wrote(self, stroke: Stroke, row: int, start: int, end: int) -> None:
+        """Notes that a run wrote positions [start, end) of a row; what was behind them is void."""
+        if self.is_one:
+            return
+        held = self._held[stroke]
+        if held[row] >= start:  # not for a row that was fed along with its neighbours
+            held[row] = end
+        other = self._held[_other(stroke)]
+        other[row] = min(other[row], start)
+
+    def copy_row(self, stroke: Stroke, source: int, target: int, num_tokens: int) -> None:
+        """Makes the first tokens of one row those of another, for a stroke that goes on with them.
+
+        Copies once for each layer and side. Mutates the target row in that stroke's cache.
+        """
+        if self.is_one:
+            store = self._stores[stroke]
+            store.fill_row(target, store.read_row(source, num_tokens))
+        else:
+            self._fill(stroke, source, target, num_tokens)
+            self._held[_other(stroke)][target] = 0
+
+    def _fill(self, stroke: Stroke, source: int, target: int, num_tokens: int) -> None:
+        holder = stroke if self._held[stroke][source] >= num_tokens else _other(stroke)
+        self._held[stroke][target] = 0  # until it is filled
+        hand_over(self._stores[holder], self._stores[stroke], source, num_tokens, target_row=target)
+        self._held[stroke][target] = num_tokens
+
+
+def _other(stroke: Stroke) -> Stroke:
+    return Stroke.DECODE if stroke is Stroke.PREFILL else Stroke.PREFILL

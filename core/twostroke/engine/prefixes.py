@@ -1,0 +1,227 @@
+"""Reuse of what the KV cache holds already: the longest common prefix with any row.
+
+A sequence's prompt is compared with every row of its scope when its first chunk is planned, not
+when it arrives, so that of many that begin alike only the first is computed: the others wait for
+it (`awaits`), which is no loss, because it is ahead of them.
+
+What is lost when a row is needed follows GreedyDual (Young 1994): a row is worth what it would
+cost to compute again, which is the tokens that no other row holds, on top of what the last row
+that went was worth. So the least recently used go first, and among them the cheapest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from twostroke.engine.kv_cache import KVCache, RowState
+from twostroke.engine.placement import choose_row
+from twostroke.engine.prefix_index import PrefixIndex, unshared_tokens
+from twostroke.engine.sequence import Phase, Sequence
+from twostroke.engine.token_bytes import common_tokens
+
+MIN_SHARED_TOKENS = 16
+"""Fewer are computed as fast as they are copied, and not worth waiting for."""
+
+_NEWCOMER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopy:
+    """The first tokens of a row, to be copied to another one.
+
+    `sequence` goes on behind them; None where a kept row makes room.
+    """
+
+    source_row: int
+    target_row: int
+    num_tokens: int
+    sequence: Sequence | None
+
+
+@dataclass(slots=True)
+class PrefixCounts:
+    """What reuse has come to, since the start."""
+
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0  # of those: not computed
+    num_hits: int = 0  # prompts that were not computed whole
+    num_copied_tokens: int = 0  # from row to row
+
+
+class Prefixes:
+    """Gives sequences their rows and takes them back. Mutates the cache it is made for.
+
+    Without `reuse` nothing is kept. `has_scopes` False takes all sequences to be of one scope.
+    `packs_rows`: decode runs span rows, so neighbours are better.
+    """
+
+    def __init__(
+        self, cache: KVCache, *, reuse: bool, has_scopes: bool = True, packs_rows: bool
+    ) -> None:
+        self.counts = PrefixCounts()
+        self._cache = cache
+        self._reuse = reuse
+        self._has_scopes = has_scopes
+        self._packs_rows = packs_rows
+        self._index = PrefixIndex()
+        self._worth_floor = 0  # what the last row that went was worth
+        self._floors: dict[int, tuple[int, int]] = {}  # of kept rows, when last used: floor, tick
+        self._tick = 0
+
+    def awaits(self, sequence: Sequence, ahead: Iterable[Sequence]) -> bool:
+        """Whether one of those ahead will hold more of the prompt than any row does now.
+
+        Much more where it was not begun; any more where it was, since then little is left to wait
+        for. Each of `ahead` must be read before `sequence` or end, so that nobody waits for ever.
+        """
+        if not self._may_reuse(sequence):
+            return False
+        _, num_held = self._longest(sequence)
+        for leader in ahead:
+            if leader.phase is not Phase.PREFILL:
+                continue
+            num_shared = min(self._shared(leader, sequence), len(sequence.prompt_ids) - 1)
+            least_gain = MIN_SHARED_TOKENS if leader.row is None else 1
+            if num_shared >= max(MIN_SHARED_TOKENS, num_held + least_gain):
+                return True
+        return False
+
+    def place(self, sequence: Sequence) -> list[RowCopy]:
+        """Gives a sequence that was promised one a row, with all that can be reused in it.
+
+        The copies must be made in this order, before the row is used.
+        """
+        source, num_tokens = None, 0
+        if self._may_reuse(sequence):
+            source, num_tokens = self._longest(sequence)
+        lost = self._row_to_lose(sequence, source, num_tokens)
+        placement = choose_row(self._cache, source, num_tokens, lost, packs_rows=self._packs_rows)
+        copies: list[RowCopy] = []
+        if lost is not None:
+            self._lose(lost, is_used_up=lost == source)
+        if placement.moved_to is not None:
+            copies.append(self._move(placement.row, placement.moved_to))
+            if placement.row == source:
+                self._touch(placement.moved_to)
+        if source is not None and placement.is_copied:
+            copies.append(RowCopy(source, placement.row, num_tokens, sequence))
+            self._touch(source)
+        self._cache.take(placement.row, sequence.max_total_tokens, length=num_tokens)
+        self._index.hold(placement.row, self._scope(sequence), sequence)
+        sequence.row, sequence.num_cached_tokens = placement.row, num_tokens
+        while self._cache.num_excess_tokens:
+            self._lose(self._cheapest(sequence), is_used_up=False)
+        self._count(sequence, copies)
+        return copies
+
+    def end(self, sequence: Sequence, *, keep: bool) -> None:
+        """Takes a row back; with `keep` what is in it stays until the room is needed."""
+        row = sequence.row
+        assert row is not None
+        length = self._cache.length(row)
+        is_kept = self._reuse and keep and length >= MIN_SHARED_TOKENS
+        is_kept = is_kept and self._unshared().get(row, 0) > 0  # else another row holds it all
+        self._cache.release(row, keep=is_kept)
+        if not is_kept:
+            self._index.drop(row)
+            return
+        self._index.keep(row, length)
+        self._touch(row)
+        unshared = self._unshared()
+        for other in self._cache.rows(RowState.KEPT):
+            if unshared[other] == 0:
+                self._forget_kept(other)
+
+    def forget(self, row: int) -> None:
+        """A copy to the row failed: nothing in it is to be trusted."""
+        self._index.drop(row)
+        if self._cache.state(row) is RowState.KEPT:
+            self._forget_kept(row)
+
+    def check(self) -> None:
+        """Proves that index and cache speak of the same rows. Raises AssertionError."""
+        kept = self._cache.rows(RowState.KEPT)
+        assert sorted(self._floors) == kept
+        assert set(kept) <= set(self._index.rows())
+        assert all(self._cache.state(row) is not RowState.FREE for row in self._index.rows())
+
+    def _scope(self, sequence: Sequence) -> str:
+        return sequence.scope if self._has_scopes else ""
+
+    def _shared(self, leader: Sequence, sequence: Sequence) -> int:
+        if self._scope(leader) != self._scope(sequence):
+            return 0
+        return common_tokens(leader.prompt_bytes, sequence.prompt_bytes)
+
+    def _may_reuse(self, sequence: Sequence) -> bool:
+        return self._reuse and sequence.reuses_prefix
+
+    def _longest(self, sequence: Sequence) -> tuple[int | None, int]:
+        """The row that holds the most of a prompt, and how much; the last token never counts.
+
+        Of several a kept one, the shortest: it may be used up.
+        """
+        best: tuple[int, bool, int] = (MIN_SHARED_TOKENS - 1, False, 0)
+        found = None
+        for row in self._index.rows():
+            length = self._cache.length(row)
+            common = self._index.common(row, self._scope(sequence), sequence.prompt_bytes)
+            num_tokens = min(common, length, len(sequence.prompt_ids) - 1)
+            is_kept = self._cache.state(row) is RowState.KEPT
+            rank = (num_tokens, is_kept, -length if is_kept else 0)
+            if num_tokens >= MIN_SHARED_TOKENS and rank > best:
+                found, best = row, rank
+        return (None, 0) if found is None else (found, best[0])
+
+    def _row_to_lose(self, sequence: Sequence, source: int | None, num_tokens: int) -> int | None:
+        """A kept row to take the sequence or what must make room; None: a free row will do."""
+        is_kept = source is not None and self._cache.state(source) is RowState.KEPT
+        # Most of the row is what the sequence begins with: nothing is copied, little is lost.
+        if source is not None and is_kept and 2 * self._unshared(sequence)[source] <= num_tokens:
+            return source
+        return None if self._cache.num_free_rows else self._cheapest(sequence)
+
+    def _cheapest(self, newcomer: Sequence) -> int:
+        """The kept row that is worth least."""
+        unshared = self._unshared(newcomer)
+        return min(
+            self._floors, key=lambda row: (self._floors[row][0] + unshared[row], self._floors[row])
+        )
+
+    def _unshared(self, newcomer: Sequence | None = None) -> dict[int, int]:
+        """Of each known row the tokens that neither another one nor the newcomer's will hold."""
+        lengths = {row: self._cache.length(row) for row in self._index.rows()}
+        contents = self._index.contents(lengths)
+        if newcomer is not None:
+            contents[_NEWCOMER] = (self._scope(newcomer), newcomer.prompt_bytes)
+        return unshared_tokens(contents)
+
+    def _lose(self, row: int, *, is_used_up: bool) -> None:
+        if not is_used_up:
+            worth = self._floors[row][0] + self._unshared()[row]
+            self._worth_floor = max(self._worth_floor, worth)
+        self._forget_kept(row)
+
+    def _forget_kept(self, row: int) -> None:
+        del self._floors[row]
+        self._index.drop(row)
+        self._cache.evict(row)
+
+    def _move(self, source: int, target: int) -> RowCopy:
+        copy = RowCopy(source, target, self._cache.length(source), None)
+        self._cache.move(source, target)
+        self._index.move(source, target)
+        self._floors[target] = self._floors.pop(source)
+        return copy
+
+    def _touch(self, row: int) -> None:
+        self._tick += 1
+        if self._cache.state(row) is RowState.KEPT:
+            self._floors[row] = (self._worth_floor, self._tick)
+
+    def _count(self, sequence: Sequence, copies: Iterable[RowCopy]) -> None:
+        self.counts.num_prompt_tokens += len(sequence.prompt_ids)
+        self.counts.num_cached_tokens += sequence.num_cached_tokens
+        self.counts.num_hits += sequence.num_cached_tokens > 0
+        self.counts.num_copied_tokens += sum(copy.num_tokens for copy in copies)
