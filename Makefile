@@ -46,7 +46,7 @@ test: $(INSTALLED)-dev  ## run every test, the slow ones too
 	rm -rf $(TEST_BUNDLES)
 
 test-fast: $(INSTALLED)-dev  ## run the tests that need no export of the demo model
-	$(BIN)/python -m pytest -m "not slow and not parity" $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not parity and not alone" $(PARALLEL) $(PYTEST_ARGS)
 
 parity: $(INSTALLED)-dev  ## export every architecture of the list and compare it with transformers
 	$(BIN)/python -m pytest tests/exports/parity -m parity $(PARALLEL) $(PYTEST_ARGS)
