@@ -24,7 +24,7 @@ from .conftest import OpenModel
 USER = [{"role": "user", "content": "hi"}]
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it never came to be"
