@@ -1,12 +1,12 @@
 """`POST /generate`: the plain surface. `curl -N` on it types like a person.
 
 The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `SamplingFields` and
-`QueueFields`; a field it does not know is an error. One of `json_schema` (a schema), `json_object` (true), `regex`, `choice`
-(a list of strings) and `grammar` (llguidance's Lark dialect) says what the answer must look like; a
-bad one is a 400 before any byte of the answer. With messages, `tools`, `tool_choice` and
-`parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold `reasoning` and
-`tool_calls`, and the text of JSON is without them. What comes back depends on `Accept` and
-`"stream"`:
+`QueueFields`; a field it does not know is an error. One of `json_schema` (a schema), `json_object`
+(true), `regex`, `choice` (a list of strings) and `grammar` (llguidance's Lark dialect) says what
+the answer must look like; a bad one is a 400 before any byte of the answer. With messages, `tools`,
+`tool_choice` and `parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold
+`reasoning` and `tool_calls`, and the text of JSON is without them. What comes back depends on
+`Accept` and `"stream"`:
 
 | Accept | "stream" | answer |
 |---|---|---|
