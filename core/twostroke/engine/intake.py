@@ -21,6 +21,8 @@ from twostroke.life.timeline import Timeline
 from twostroke.types import Event, FinishReason, TokenId, TokenLogprob
 
 Sink = Callable[[Event], None]
+Tails = tuple[tuple[int, int], ...]  # rows, and how many of their tokens are of use
+IDLE_AFTER_S = 2.0
 
 
 @dataclass(slots=True, eq=False)
@@ -43,18 +45,38 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Rest:
+    """An idle moment. `num_forgotten` requests are there although there is nothing to be run."""
+
+    num_forgotten: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """What the engine thread does next: tell the ended ones, then run the plan."""
+    """What the engine thread does next: tell the ended ones, then run the plan.
+
+    `tails` are rows whose memory should be given back once the plan's copies are made. With a
+    `rest` nothing is to be run, and nobody has asked for anything for a while.
+    """
 
     ended: tuple[tuple[Work, FinishReason], ...]
     plan: Plan
+    tails: Tails = ()
+    rest: Rest | None = None
 
 
 class Intake:
-    """Owns the table of work and the lock around the scheduler."""
+    """Owns the table of work and the lock around the scheduler.
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    After `idle_after_s` without work there is one step of rest.
+    """
+
+    def __init__(self, scheduler: Scheduler, *, idle_after_s: float = IDLE_AFTER_S) -> None:
         self._scheduler = scheduler
+        self._idle_after_s = idle_after_s
+        self._has_rested = True  # nothing was done since the last rest
+        self._gives_back = True
+        self._num_given_back_tokens = 0
         self._changed = threading.Condition()
         self._work: dict[str, Work] = {}
         self._to_abort: set[str] = set()
@@ -96,15 +118,22 @@ class Intake:
     def next_step(self) -> Step | None:
         """Waits for work and answers it; None once closed and empty. Engine thread."""
         with self._changed:
+            was_told = True
             while True:
                 ended = self._take_ended()
                 plan = self._scheduler.plan()
                 if ended or plan:
                     self._num_steps += bool(plan)
-                    return Step(ended, plan)
+                    self._has_rested = False
+                    cache = self._scheduler.cache
+                    is_over = cache.num_touched_tokens > cache.num_tokens
+                    return Step(ended, plan, self._tails() if is_over else ())
                 if self._is_closed and not self._work:
                     return None
-                self._changed.wait()
+                if not was_told:
+                    self._has_rested = True
+                    return Step((), plan, self._tails(), Rest(num_forgotten=len(self._work)))
+                was_told = self._changed.wait(None if self._has_rested else self._idle_after_s)
 
     def work_of(self, sequence: Sequence) -> Work:
         """The work a planned sequence belongs to."""
@@ -124,6 +153,20 @@ class Intake:
         """A copy to a row failed, so nobody may reuse it."""
         with self._changed:
             self._scheduler.prefixes.forget(row)
+
+    def note_given_back(self, row: int, num_tokens: int) -> None:
+        """Notes that the memory behind the first tokens of a row went back to the system."""
+        with self._changed:
+            cache = self._scheduler.cache
+            self._num_given_back_tokens += cache.note_given_back(row, num_tokens)
+
+    def keep_tails(self) -> None:
+        """No step names rows to give back from now on: the backend cannot."""
+        self._gives_back = False
+
+    def row_lengths(self) -> list[int]:
+        """Tokens in each row."""
+        return self.span_lengths(0, self._scheduler.cache.num_rows)
 
     def span_lengths(self, start: int, count: int) -> list[int]:
         """Tokens in the rows [start, start + count)."""
@@ -151,6 +194,17 @@ class Intake:
             self._num_ended["failed"] += len(abandoned)
             self._changed.notify_all()
             return abandoned
+
+    def start_over(self) -> list[Work]:
+        """Forgets everything, rows that were kept too, and goes on with empty books."""
+        with self._changed:
+            forgotten = list(self._work.values())
+            self._work.clear()
+            self._to_finish.clear()
+            self._scheduler.clear()
+            self._num_ended["failed"] += len(forgotten)
+            self._changed.notify_all()
+            return forgotten
 
     def refuse(self) -> None:
         """From now on `submit` raises UnavailableError; what is here goes on. Any thread."""
@@ -190,12 +244,16 @@ class Intake:
                 num_cached_tokens=reuse.num_cached_tokens,
                 num_prefix_hits=reuse.num_hits,
                 num_copied_tokens=reuse.num_copied_tokens,
+                num_given_back_tokens=self._num_given_back_tokens,
             )
 
     def check(self) -> None:
-        """Proves the scheduler's invariants; for tests and idle moments."""
+        """Proves the scheduler's invariants. Any thread."""
         with self._changed:
             self._scheduler.check()
+
+    def _tails(self) -> Tails:
+        return tuple(self._scheduler.cache.idle_tails()) if self._gives_back else ()
 
     def _take_ended(self) -> tuple[tuple[Work, FinishReason], ...]:
         ended: list[tuple[Work, FinishReason]] = []

@@ -42,8 +42,8 @@ class EngineStats:
     the numbers of running and waiting sequences.
 
     `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved;
-    `kv_tokens_touched` are those for which memory was taken since the start; `kv_tokens_kept` those
-    of ended sequences, kept for reuse. Of `num_prompt_tokens`, `num_cached_tokens` were not
+    `kv_tokens_touched` are those for which memory is taken; `kv_tokens_kept` those of ended
+    sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of `num_prompt_tokens`, `num_cached_tokens` were not
     computed, in `num_prefix_hits` prompts; `num_copied_tokens` went from row to row.
     """
 
@@ -62,3 +62,4 @@ class EngineStats:
     num_cached_tokens: int = 0
     num_prefix_hits: int = 0
     num_copied_tokens: int = 0
+    num_given_back_tokens: int = 0

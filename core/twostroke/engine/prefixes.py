@@ -139,6 +139,11 @@ class Prefixes:
         if self._cache.state(row) is RowState.KEPT:
             self._forget_kept(row)
 
+    def clear(self) -> None:
+        """Forgets every row."""
+        self._index = PrefixIndex()
+        self._floors.clear()
+
     def check(self) -> None:
         """Proves that index and cache speak of the same rows. Raises AssertionError."""
         kept = self._cache.rows(RowState.KEPT)
