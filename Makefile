@@ -24,7 +24,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast parity lint format clean
+.PHONY: help serve test test-fast parity cases lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -36,10 +36,13 @@ test: $(INSTALLED)-dev  ## run every test, the slow ones too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: $(INSTALLED)-dev  ## run the tests that need no export of the demo model
-	$(BIN)/python -m pytest -m "not slow and not parity" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not parity and not cases" $(PYTEST_ARGS)
 
 parity: $(INSTALLED)-dev  ## export every architecture of the list and compare it with transformers
 	$(BIN)/python -m pytest tests/exports/parity -q -m parity $(PYTEST_ARGS)
+
+cases: $(INSTALLED)-dev  ## ask a live server what other servers got wrong, and print which cases are right
+	$(BIN)/python -m pytest tests/cases -q -m cases $(PYTEST_ARGS)
 
 lint: $(INSTALLED)-dev  ## ruff and mypy --strict, changing nothing
 	$(BIN)/ruff check .

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from twostroke.cli import (
+    bench,
     chat,
     config,
     doctor,
@@ -26,7 +27,7 @@ from twostroke.cli import (
 from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
-COMMANDS = (serve, export, verify, evaluate, plan, generate, chat, plugins, doctor, config)
+COMMANDS = (serve, export, verify, evaluate, plan, generate, chat, bench, plugins, doctor, config)
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE

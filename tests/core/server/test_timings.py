@@ -99,6 +99,6 @@ def test_the_log_line_uses_the_same_names(live, caplog):
     stages = ("template_ms", "tokenise_ms", "queued_ms", "prefill_ms", "other_ms", "ttft_ms")
     for name in (*stages, "decode_ms", "detokenise_ms", "total_ms", "decode_tokens_per_s"):
         assert float(facts[name]) >= 0
-    assert facts["cached_tokens"] == "0"
+    assert 0 <= int(facts["cached_tokens"]) < 24  # others have asked the same
     assert facts["batch_size_mean"] == "1.0"
     assert "None" not in line
