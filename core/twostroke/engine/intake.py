@@ -7,62 +7,18 @@ graph runs, and never while a sink is called.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from twostroke.engine.limits import EngineStats
-from twostroke.engine.logprobs import PromptLogprobs
-from twostroke.engine.sampler import SamplerState
-from twostroke.engine.scheduler import Plan, PrefillChunk, Scheduler
+from twostroke.engine.scheduler import PrefillChunk, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
+from twostroke.engine.work import Rest, Sink, Step, Tails, Work
 from twostroke.errors import RequestError, UnavailableError
-from twostroke.grammar import Matcher
-from twostroke.life.timeline import Timeline
-from twostroke.types import Event, FinishReason, TokenId, TokenLogprob
+from twostroke.types import FinishReason
 
-Sink = Callable[[Event], None]
-Tails = tuple[tuple[int, int], ...]  # rows, and how many of their tokens are of use
+__all__ = ["IDLE_AFTER_S", "Intake", "Rest", "Sink", "Step", "Tails", "Work"]
+
 IDLE_AFTER_S = 2.0
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """A sequence with everything the step loop needs to serve it."""
-
-    sequence: Sequence
-    sink: Sink
-    timeline: Timeline
-    sampler: SamplerState
-    stop_ids: frozenset[TokenId]  # end-of-sequence ids and the request's own
-    matcher: Matcher | None = None  # of a constrained answer
-    prompt_logprobs: PromptLogprobs | None = None  # where they are asked for
-    end_logprob: TokenLogprob | None = None
-
-    @property
-    def request_id(self) -> str:
-        """The request's id."""
-        return self.sequence.request_id
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """An idle moment. `num_forgotten` requests are there although there is nothing to be run."""
-
-    num_forgotten: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What the engine thread does next: tell the ended ones, then run the plan.
-
-    `tails` are rows whose memory should be given back once the plan's copies are made. With a
-    `rest` nothing is to be run, and nobody has asked for anything for a while.
-    """
-
-    ended: tuple[tuple[Work, FinishReason], ...]
-    plan: Plan
-    tails: Tails = ()
-    rest: Rest | None = None
+"""After so long without work memory is returned and the books are proved."""
 
 
 class Intake:

@@ -95,7 +95,8 @@ class KVBuffers:
     def give_back(self, row: int, num_tokens: int) -> bool:
         """Returns the memory behind the first tokens of a row; see `KVStore`."""
         buffers = self.span(row, 1).values()
-        return all([isinstance(b, GivesBack) and b.give_back(num_tokens) for b in buffers])
+        given = [isinstance(b, GivesBack) and b.give_back(num_tokens) for b in buffers]
+        return all(given)
 
 
 def fill_tokens(tokens: Array, target: Buffer) -> None:

@@ -114,7 +114,8 @@ class ConcatenatedKV:
         if not self._blocks:
             return True  # a row has just the memory that it needs
         held = self._lengths[row]
-        return all([self._give_block_back(row, held), self._give_block_back(-1, 0)])
+        given = [self._give_block_back(row, held), self._give_block_back(-1, 0)]
+        return all(given)
 
     def _give_block_back(self, block: int, num_tokens: int) -> bool:
         given = []
@@ -122,8 +123,8 @@ class ConcatenatedKV:
             memory = self._blocks[block][name]
             num_positions = math.prod(memory.shape) // head_dim
             flat = memory.reshaped((1, 1, num_positions, head_dim))
-            can = isinstance(flat, GivesBack)
-            given.append(can and flat.give_back(num_heads * num_tokens))
+            num_used = num_heads * num_tokens
+            given.append(isinstance(flat, GivesBack) and flat.give_back(num_used))
         return all(given)
 
     def _view(self, block: int, num_tokens: int) -> _Set:

@@ -61,7 +61,8 @@ class KVStores:
         stores = [self._stores[Stroke.DECODE]]
         if not self.is_one:
             stores.append(self._stores[Stroke.PREFILL])
-        return all([store.give_back(row, num_tokens) for store in stores])
+        given = [store.give_back(row, num_tokens) for store in stores]
+        return all(given)
 
     def check(self, lengths: Sequence[int]) -> None:
         """Proves that every row can be read to its length. Raises AssertionError."""

@@ -43,8 +43,9 @@ class EngineStats:
 
     `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved;
     `kv_tokens_touched` are those for which memory is taken; `kv_tokens_kept` those of ended
-    sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of `num_prompt_tokens`, `num_cached_tokens` were not
-    computed, in `num_prefix_hits` prompts; `num_copied_tokens` went from row to row.
+    sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of
+    `num_prompt_tokens`, `num_cached_tokens` were not computed, in `num_prefix_hits` prompts;
+    `num_copied_tokens` went from row to row.
     """
 
     num_running: int

@@ -1,4 +1,4 @@
-"""What the engine does for its memory when nobody waits: returns what is of no use, proves its books.
+"""What the engine does when nobody waits: returns memory that is of no use, proves its books.
 
 Memory goes back when the engine has been idle for a while, so that requests that follow each other
 do not pay for touching it again; and at once where rows have touched more than the budget, which

@@ -56,9 +56,7 @@ class HostBuffer:
     def reshaped(self, shape: tuple[int, ...]) -> HostBuffer:
         """The first elements in another shape, over the same memory."""
         check_fits(self, shape)
-        return HostBuffer(
-            self.array.reshape(-1)[: math.prod(shape)].reshape(shape), self._pages
-        )
+        return HostBuffer(self.array.reshape(-1)[: math.prod(shape)].reshape(shape), self._pages)
 
     def give_back(self, start: int) -> bool:
         """Returns the pages behind position `start` of axis 2 to the system; see `GivesBack`."""
