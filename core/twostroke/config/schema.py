@@ -121,6 +121,14 @@ class PrefixConfig(_Section):
     share_between_keys: bool = Field(
         False, description="reuse what requests with another API key have left, too"
     )
+    store: Bytes = Field(
+        0, description="bytes for prefixes that had to leave the KV cache, e.g. 512MiB; 0: none"
+    )
+    store_path: str | None = Field(
+        None,
+        min_length=1,
+        description="a folder of this model's own, where they survive a restart; null: in memory",
+    )
 
 
 class KVConfig(_Section):

@@ -15,6 +15,7 @@ from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
 from twostroke.engine.limits import EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
+from twostroke.engine.open_store import open_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.errors import ConfigError
@@ -79,6 +80,7 @@ def build_engine(
         chunks_prompts=runner.chunks_prompts,
         reuse_prefixes=limits.reuse_prefixes,
         share_prefixes=limits.share_prefixes,
+        prefix_store=open_store(bundle, limits, dialects or {}),
     )
     return Engine(
         runner,

@@ -13,6 +13,7 @@ from twostroke.backends.protocol import Placement
 from twostroke.engine.intake import IDLE_AFTER_S, Intake, Sink, Work
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.logprobs import PromptLogprobs
+from twostroke.engine.run_transfers import close_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Scheduler
@@ -106,6 +107,7 @@ class Engine:
             else:
                 self._thread.join()
                 atexit.unregister(self.stop)
+            close_store(self._runner, self._intake)
             self._runner.close()
 
     def submit(

@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 
 from twostroke.engine.limits import EngineStats
+from twostroke.engine.prefix_store import PrefixStore
 from twostroke.engine.scheduler import PrefillChunk, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
+from twostroke.engine.transfers import RowSave
 from twostroke.engine.work import Rest, Sink, Step, Tails, Work
 from twostroke.errors import RequestError, UnavailableError
 from twostroke.types import FinishReason
@@ -105,10 +107,20 @@ class Intake:
         with self._changed:
             self._scheduler.commit_decode(sequence)
 
-    def forget_row(self, row: int) -> None:
-        """A copy to a row failed, so nobody may reuse it."""
+    @property
+    def prefix_store(self) -> PrefixStore | None:
+        """Where prefixes go that must leave the KV cache. Engine thread."""
+        return self._scheduler.prefixes.store
+
+    def kept_rows(self) -> list[RowSave]:
+        """What is kept in the KV cache, to be stored."""
         with self._changed:
-            self._scheduler.prefixes.forget(row)
+            return list(self._scheduler.prefixes.kept_rows())
+
+    def forget_row(self, row: int, sequence: Sequence | None) -> None:
+        """A row could not be filled; the sequence that should go on in it starts anew."""
+        with self._changed:
+            self._scheduler.prefixes.forget(row, sequence)
 
     def note_given_back(self, row: int, num_tokens: int) -> None:
         """Notes that the memory behind the first tokens of a row went back to the system."""
@@ -183,7 +195,8 @@ class Intake:
     def stats(self) -> EngineStats:
         """The load right now. Any thread."""
         with self._changed:
-            cache, reuse = self._scheduler.cache, self._scheduler.prefixes.counts
+            cache, prefixes = self._scheduler.cache, self._scheduler.prefixes
+            reuse, store = prefixes.counts, prefixes.store
             return EngineStats(
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
@@ -201,6 +214,8 @@ class Intake:
                 num_prefix_hits=reuse.num_hits,
                 num_copied_tokens=reuse.num_copied_tokens,
                 num_given_back_tokens=self._num_given_back_tokens,
+                num_restored_tokens=reuse.num_restored_tokens,
+                prefix_store_bytes=0 if store is None else store.num_bytes,
             )
 
     def check(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from twostroke.errors import ConfigError
 
@@ -14,7 +15,8 @@ class EngineLimits:
     `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
     and workspace leave of the free memory, less a tenth. With `reuse_prefixes` the rows of ended
     sequences are kept for prompts that begin alike: of the same scope, or of any with
-    `share_prefixes`. Raises ConfigError with every value that is out of range.
+    `share_prefixes`. Those that must go are stored in up to `prefix_store_bytes` of host memory, or
+    of files in `prefix_store_path`. Raises ConfigError with every value that is out of range.
     """
 
     max_rows: int = 8
@@ -24,6 +26,8 @@ class EngineLimits:
     kv_budget_bytes: int | None = None
     reuse_prefixes: bool = True
     share_prefixes: bool = False
+    prefix_store_bytes: int = 0
+    prefix_store_path: Path | None = None
 
     def __post_init__(self) -> None:
         lowest = {"max_rows": 1, "max_queue": 0, "prefill_chunk_tokens": 1, "context_tokens": 2}
@@ -32,6 +36,8 @@ class EngineLimits:
             for name, low in lowest.items()
             if (value := getattr(self, name)) is not None and value < low
         ]
+        if self.prefix_store_path is not None and not self.prefix_store_bytes:
+            problems.append("a folder for prefixes needs a size: set kv.prefixes.store, e.g. 1GiB")
         if problems:
             raise ConfigError(problems)
 
@@ -45,7 +51,8 @@ class EngineStats:
     `kv_tokens_touched` are those for which memory is taken; `kv_tokens_kept` those of ended
     sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of
     `num_prompt_tokens`, `num_cached_tokens` were not computed, in `num_prefix_hits` prompts;
-    `num_copied_tokens` went from row to row.
+    `num_copied_tokens` went from row to row, `num_restored_tokens` came from the store, which holds
+    `prefix_store_bytes` now.
     """
 
     num_running: int
@@ -64,3 +71,5 @@ class EngineStats:
     num_prefix_hits: int = 0
     num_copied_tokens: int = 0
     num_given_back_tokens: int = 0
+    num_restored_tokens: int = 0
+    prefix_store_bytes: int = 0

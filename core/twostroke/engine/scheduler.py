@@ -20,9 +20,11 @@ from collections import deque
 from dataclasses import dataclass
 
 from twostroke.engine.kv_cache import KVCache, RowState
-from twostroke.engine.prefixes import Prefixes, RowCopy
+from twostroke.engine.prefix_store import PrefixStore
+from twostroke.engine.prefixes import Prefixes
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.spans import split_spans
+from twostroke.engine.transfers import Transfer
 from twostroke.errors import RequestError, UnavailableError
 from twostroke.types import TokenId
 
@@ -55,7 +57,7 @@ class Plan:
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
-    copies: tuple[RowCopy, ...] = ()
+    copies: tuple[Transfer, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode)
@@ -74,6 +76,7 @@ class Scheduler:
         chunks_prompts: bool = True,
         reuse_prefixes: bool = True,
         share_prefixes: bool = False,
+        prefix_store: PrefixStore | None = None,
     ) -> None:
         self.cache = cache
         self.prefixes = Prefixes(
@@ -81,6 +84,7 @@ class Scheduler:
             reuse=reuse_prefixes and chunks_prompts,
             has_scopes=not share_prefixes,
             packs_rows=max_span_rows != 1,
+            store=prefix_store,
         )
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
@@ -196,10 +200,10 @@ class Scheduler:
         self._prefilling.append(sequence)
         return True
 
-    def _plan_prefill(self) -> tuple[list[PrefillChunk], list[RowCopy]]:
+    def _plan_prefill(self) -> tuple[list[PrefillChunk], list[Transfer]]:
         budget_tokens = self._prefill_chunk_tokens
         chunks: list[PrefillChunk] = []
-        copies: list[RowCopy] = []
+        copies: list[Transfer] = []
         for number, sequence in enumerate(self._prefilling):
             if budget_tokens <= 0:
                 break

@@ -19,6 +19,7 @@ def stepped(make_engine, monkeypatch):
     engine, now = echo.engine, [100.0]
     monkeypatch.setattr(engine, "_clock", lambda: now[0])
     monkeypatch.setattr(engine._stepper, "_clock", lambda: now[0])
+    monkeypatch.setattr(engine._stepper._answers, "_clock", lambda: now[0])
     runner = engine._runner
 
     def taking(run, duration_s):

@@ -1,0 +1,156 @@
+"""What becomes of logits: tokens chosen and accepted, and what their listeners are told.
+
+The one place that ends sequences, so that each gets exactly one terminal event.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from twostroke.engine.intake import Intake, Work
+from twostroke.engine.logprobs import token_logprob
+from twostroke.engine.sampler import UNUSABLE, Logits, sample
+from twostroke.errors import EngineError, TwostrokeError
+from twostroke.life.observe import End, Observers
+from twostroke.life.roofline import Bounds
+from twostroke.life.timeline import Clock
+from twostroke.types import (
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    TokenEvent,
+    TokenId,
+    TokenLogprob,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Answers:
+    """Makes events of logits. Every method runs in the engine thread."""
+
+    def __init__(
+        self, intake: Intake, clock: Clock, observers: Observers, bounds: Bounds | None
+    ) -> None:
+        self._intake = intake
+        self._clock = clock
+        self._observers = observers
+        self._bounds = bounds
+
+    def choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
+        """A token for each row of `logits`, [batch, vocab]; ends those whose grammar fails."""
+        states = [None if work is None else work.sampler for work in works]
+        for row, work in enumerate(works):
+            if work is None or work.matcher is None:
+                continue
+            try:
+                work.sampler.allowed = work.matcher.allowed(logits.shape[1])
+            except Exception as fault:
+                self.fail([work], fault, "follow the grammar")
+                states[row] = None
+        return sample(logits, states)
+
+    def accept(self, work: Work, token_id: TokenId, logits: Logits) -> None:
+        """Takes a token sampled from `logits`, [vocab]: tells it, or ends the sequence."""
+        if token_id == UNUSABLE:
+            fault = EngineError(
+                "The graph answered logits that are no finite numbers, so no token can be chosen. "
+                "Check the bundle with `twostroke verify`, or try another precision."
+            )
+            self.fail([work], fault, "sample")
+            return
+        sequence = work.sequence
+        sequence.answer_ids.append(token_id)
+        work.sampler.add(token_id)
+        gap_s = work.timeline.add_token(self._clock())
+        if gap_s is not None:
+            self._observers.told(gap_s)
+        logprob = _logprob(work, token_id, logits)
+        if token_id in work.stop_ids:
+            work.end_logprob = logprob
+            self.finish(work, FinishReason.STOP)
+            return
+        if work.matcher is not None:
+            try:
+                work.matcher.accept(token_id)
+            except Exception as fault:
+                self.fail([work], fault, "follow the grammar")
+                return
+        if not self.tell(work, TokenEvent(token_id, len(sequence.answer_ids) - 1, logprob)):
+            self.finish(work, FinishReason.ABORTED)
+        elif work.matcher is not None and work.matcher.is_complete:
+            self.finish(work, FinishReason.STOP)  # only an end-of-sequence token could follow
+        elif sequence.is_full:
+            self.finish(work, FinishReason.LENGTH)
+
+    def finish(self, work: Work, reason: FinishReason) -> None:
+        """Ends a sequence and tells it, unless it has ended before."""
+        outcome = "aborted" if reason is FinishReason.ABORTED else "finished"
+        if self._intake.end(work, outcome):
+            self.tell_end(work, reason)
+
+    def tell_end(self, work: Work, reason: FinishReason) -> None:
+        """Sends the terminal event of a sequence that has ended as it should, or was aborted."""
+        outcome = "aborted" if reason is FinishReason.ABORTED else "finished"
+        end = self._end(work, outcome, reason)
+        self._observers.ended(end)
+        self.tell(
+            work,
+            FinishedEvent(
+                reason,
+                num_prompt_tokens=end.num_prompt_tokens,
+                num_completion_tokens=end.num_completion_tokens,
+                timings=end.timings,
+                prompt_logprobs=work.prompt_logprobs.found if work.prompt_logprobs else (),
+                end_logprob=work.end_logprob,
+                num_cached_tokens=work.sequence.num_cached_tokens,
+            ),
+        )
+
+    def fail(self, works: Sequence[Work], fault: Exception, doing: str) -> None:
+        """Ends sequences with the error of a fault that came while `doing` something for them."""
+        if isinstance(fault, TwostrokeError):
+            error = fault
+            log.error("failed to %s for %s: %s", doing, [w.request_id for w in works], fault)
+        else:
+            error = EngineError(
+                f"The engine failed to {doing}: {type(fault).__name__}: {fault}. The sequence is "
+                f"lost, others go on; the log has the details."
+            )
+            error.__cause__ = fault
+            log.error("failed to %s", doing, exc_info=fault)
+        for work in works:
+            if self._intake.end(work, "failed"):
+                self.tell_failure(work, error)
+
+    def tell_failure(self, work: Work, error: TwostrokeError) -> None:
+        """Sends the terminal event of a sequence that has failed."""
+        self._observers.ended(self._end(work, "failed", None))
+        self.tell(work, FailedEvent(error))
+
+    def tell(self, work: Work, event: Event) -> bool:
+        """Calls the sink; False where it raised, which means that nobody listens any more."""
+        try:
+            work.sink(event)
+        except Exception:
+            log.exception("the listener of request %s failed", work.request_id)
+            return False
+        return True
+
+    def _end(self, work: Work, outcome: str, reason: FinishReason | None) -> End:
+        sequence = work.sequence
+        work.timeline.end(self._clock())
+        return End(
+            outcome,
+            reason,
+            num_prompt_tokens=len(sequence.prompt_ids),
+            num_completion_tokens=len(sequence.answer_ids),
+            timings=work.timeline.timings(self._bounds),
+        )
+
+
+def _logprob(work: Work, token_id: TokenId, logits: Logits) -> TokenLogprob | None:
+    num_top = work.sampler.params.logprobs
+    return None if num_top is None else token_logprob(logits, token_id, num_top)
