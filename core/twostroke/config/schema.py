@@ -180,6 +180,12 @@ class ModelConfig(_Section):
     )
     kv: KVConfig = KVConfig()
     sampling: SamplingConfig = SamplingConfig()
+    parser: str = Field(
+        "auto",
+        min_length=1,
+        description="what reads reasoning and calls of functions in answers: auto, by the chat "
+        "template; none; or a family's name, e.g. hermes",
+    )
 
     @property
     def both_precisions(self) -> str:
@@ -194,7 +200,16 @@ class SchedulerConfig(_Section):
     max_rows: int = Field(8, ge=1, le=1024, description="sequences that decode at once")
     max_queue: int = Field(64, ge=0, description="requests that may wait; above it: 503")
     prefill_chunk_tokens: int = Field(
-        256, ge=1, description="prompt tokens between two decode steps"
+        256, ge=1, description="prompt tokens between two decode steps, at most"
+    )
+    max_stall_ms: float | None = Field(
+        200.0,
+        gt=0,
+        description="how long reading prompts may keep answers waiting for their next token; "
+        "null: as long as a whole chunk takes",
+    )
+    request_timeout_s: float | None = Field(
+        None, gt=0, description="seconds until a request ends with an error; null: never"
     )
 
 

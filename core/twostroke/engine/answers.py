@@ -123,10 +123,10 @@ class Answers:
             log.error("failed to %s", doing, exc_info=fault)
         for work in works:
             if self._intake.end(work, "failed"):
-                self.tell_failure(work, error)
+                self.tell_fault(work, error)
 
-    def tell_failure(self, work: Work, error: TwostrokeError) -> None:
-        """Sends the terminal event of a sequence that has failed."""
+    def tell_fault(self, work: Work, error: TwostrokeError) -> None:
+        """Sends the terminal event of a sequence that has ended with an error."""
         self._observers.ended(self._end(work, "failed", None))
         self.tell(work, FailedEvent(error))
 

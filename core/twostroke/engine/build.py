@@ -76,6 +76,7 @@ def build_engine(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
+        max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
         reuse_prefixes=limits.reuse_prefixes,
@@ -90,6 +91,7 @@ def build_engine(
         memory_plan=plan,
         idle_after_s=idle_after_s,
         bundle_context_tokens=manifest.context_tokens,
+        request_timeout_s=limits.request_timeout_s,
         grammars=Grammars(
             bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
             manifest.architecture.vocab_size,

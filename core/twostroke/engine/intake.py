@@ -7,6 +7,8 @@ graph runs, and never while a sink is called.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable
 
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.prefix_store import PrefixStore
@@ -15,6 +17,7 @@ from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.transfers import RowSave
 from twostroke.engine.work import Rest, Sink, Step, Tails, Work
 from twostroke.errors import RequestError, UnavailableError
+from twostroke.life.timeline import Clock
 from twostroke.types import FinishReason
 
 __all__ = ["IDLE_AFTER_S", "Intake", "Rest", "Sink", "Step", "Tails", "Work"]
@@ -29,8 +32,15 @@ class Intake:
     After `idle_after_s` without work there is one step of rest.
     """
 
-    def __init__(self, scheduler: Scheduler, *, idle_after_s: float = IDLE_AFTER_S) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock = time.monotonic,
+        *,
+        idle_after_s: float = IDLE_AFTER_S,
+    ) -> None:
         self._scheduler = scheduler
+        self._clock = clock
         self._idle_after_s = idle_after_s
         self._has_rested = True  # nothing was done since the last rest
         self._gives_back = True
@@ -43,28 +53,37 @@ class Intake:
         self._is_closed = False
         self._num_steps = 0
         self._num_ended = {"finished": 0, "aborted": 0, "failed": 0}
+        self._num_aborted = dict.fromkeys(Phase, 0)  # by where they stood
+        self._num_expired = 0
 
-    def submit(self, work: Work) -> None:
-        """Hands work to the engine thread. Any thread.
+    def submit_all(self, works: Iterable[Work]) -> None:
+        """Hands work to the engine thread: all of it, or none. Any thread.
 
         Raises:
-            RequestError: the id is in use, or the sequence can never fit.
+            RequestError: an id is in use, or a sequence can never fit.
             UnavailableError: the queue is full, or the engine is stopping.
         """
+        works = tuple(works)
         with self._changed:
             if not self._is_accepting:
                 raise UnavailableError("The engine is stopping. Try again when it is back.")
-            if work.request_id in self._work:
+            self._check_ids(works)
+            at_once = [w for w in works if w.sequence.is_full and w.prompt_logprobs is None]
+            self._scheduler.submit_all([w.sequence for w in works if w not in at_once])
+            for work in at_once:
+                work.sequence.phase = Phase.ENDED  # never needs a row
+            self._to_finish += at_once
+            self._work.update({work.request_id: work for work in works})
+            self._changed.notify_all()
+
+    def _check_ids(self, works: Iterable[Work]) -> None:
+        seen = set(self._work)
+        for work in works:
+            if work.request_id in seen:
                 raise RequestError(
                     f"A request with the id {work.request_id!r} is running. Ids must be unique."
                 )
-            if work.sequence.is_full and work.prompt_logprobs is None:
-                work.sequence.phase = Phase.ENDED  # never needs a row
-                self._to_finish.append(work)
-            else:
-                self._scheduler.submit(work.sequence)
-            self._work[work.request_id] = work
-            self._changed.notify_all()
+            seen.add(work.request_id)
 
     def abort(self, request_id: str) -> None:
         """Asks for the end of a sequence; unknown ids are ignored. Any thread."""
@@ -79,18 +98,20 @@ class Intake:
             was_told = True
             while True:
                 ended = self._take_ended()
+                expired = self._take_expired()
                 plan = self._scheduler.plan()
-                if ended or plan:
+                if ended or expired or plan:
                     self._num_steps += bool(plan)
                     self._has_rested = False
                     cache = self._scheduler.cache
                     is_over = cache.num_touched_tokens > cache.num_tokens
-                    return Step(ended, plan, self._tails() if is_over else ())
+                    return Step(ended, plan, expired, self._tails() if is_over else ())
                 if self._is_closed and not self._work:
                     return None
                 if not was_told:
                     self._has_rested = True
-                    return Step((), plan, self._tails(), Rest(num_forgotten=len(self._work)))
+                    rest = Rest(num_forgotten=len(self._work))
+                    return Step((), plan, (), self._tails(), rest)
                 was_told = self._changed.wait(None if self._has_rested else self._idle_after_s)
 
     def work_of(self, sequence: Sequence) -> Work:
@@ -214,6 +235,10 @@ class Intake:
                 num_prefix_hits=reuse.num_hits,
                 num_copied_tokens=reuse.num_copied_tokens,
                 num_given_back_tokens=self._num_given_back_tokens,
+                num_aborted_waiting=self._num_aborted[Phase.WAITING],
+                num_aborted_prefill=self._num_aborted[Phase.PREFILL],
+                num_aborted_decode=self._num_aborted[Phase.DECODE],
+                num_expired=self._num_expired,
                 num_restored_tokens=reuse.num_restored_tokens,
                 prefix_store_bytes=0 if store is None else store.num_bytes,
             )
@@ -239,11 +264,29 @@ class Intake:
         self._to_finish.clear()
         return tuple(ended)
 
-    def _end(self, work: Work, outcome: str) -> bool:
+    def _take_expired(self) -> tuple[tuple[Work, Phase], ...]:
+        """Ends those whose deadline has passed. What they computed is as good as any."""
+        works = [work for work in self._work.values() if work.deadline_at is not None]
+        now = self._clock() if works else 0.0
+        expired = [
+            (work, work.sequence.phase)
+            for work in works
+            if work.deadline_at is not None and work.deadline_at <= now
+        ]
+        for work, _ in expired:
+            self._end(work, "failed", is_row_sound=True)
+        self._num_expired += len(expired)
+        return tuple(expired)
+
+    def _end(self, work: Work, outcome: str, *, is_row_sound: bool | None = None) -> bool:
         if self._work.get(work.request_id) is not work:
             return False
         del self._work[work.request_id]
-        self._scheduler.end(work.sequence, keep=outcome != "failed")
+        if outcome == "aborted":
+            self._num_aborted[work.sequence.phase] += 1
+        if is_row_sound is None:
+            is_row_sound = outcome != "failed"
+        self._scheduler.end(work.sequence, keep=is_row_sound)
         self._num_ended[outcome] += 1
         self._changed.notify_all()
         return True

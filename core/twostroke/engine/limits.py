@@ -16,7 +16,9 @@ class EngineLimits:
     and workspace leave of the free memory, less a tenth. With `reuse_prefixes` the rows of ended
     sequences are kept for prompts that begin alike: of the same scope, or of any with
     `share_prefixes`. Those that must go are stored in up to `prefix_store_bytes` of host memory, or
-    of files in `prefix_store_path`. Raises ConfigError with every value that is out of range.
+    of files in `prefix_store_path`. `max_stall_ms` shortens prompt chunks while others decode, so
+    that these wait no longer for their next token (None: never); `request_timeout_s` ends a request
+    that takes longer. Raises ConfigError with every value that is out of range.
     """
 
     max_rows: int = 8
@@ -26,6 +28,8 @@ class EngineLimits:
     kv_budget_bytes: int | None = None
     reuse_prefixes: bool = True
     share_prefixes: bool = False
+    max_stall_ms: float | None = 200.0
+    request_timeout_s: float | None = None
     prefix_store_bytes: int = 0
     prefix_store_path: Path | None = None
 
@@ -35,6 +39,11 @@ class EngineLimits:
             f"{name} must be {low} or more, not {value}"
             for name, low in lowest.items()
             if (value := getattr(self, name)) is not None and value < low
+        ]
+        problems += [
+            f"{name} must be more than 0, not {value}"
+            for name in ("max_stall_ms", "request_timeout_s")
+            if (value := getattr(self, name)) is not None and not value > 0
         ]
         if self.prefix_store_path is not None and not self.prefix_store_bytes:
             problems.append("a folder for prefixes needs a size: set kv.prefixes.store, e.g. 1GiB")
@@ -52,7 +61,8 @@ class EngineStats:
     sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of
     `num_prompt_tokens`, `num_cached_tokens` were not computed, in `num_prefix_hits` prompts;
     `num_copied_tokens` went from row to row, `num_restored_tokens` came from the store, which holds
-    `prefix_store_bytes` now.
+    `prefix_store_bytes` now. `num_aborted` is told apart by where the sequences stood;
+    `num_expired` are those of `num_failed` whose deadline passed.
     """
 
     num_running: int
@@ -71,5 +81,9 @@ class EngineStats:
     num_prefix_hits: int = 0
     num_copied_tokens: int = 0
     num_given_back_tokens: int = 0
+    num_aborted_waiting: int = 0
+    num_aborted_prefill: int = 0
+    num_aborted_decode: int = 0
+    num_expired: int = 0
     num_restored_tokens: int = 0
     prefix_store_bytes: int = 0

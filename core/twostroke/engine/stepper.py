@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from twostroke.engine.answers import Answers
+from twostroke.engine.deadlines import deadline_error
 from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.runner import Runner
@@ -45,6 +46,8 @@ class Stepper:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
         for work, reason in step.ended:
             self._answers.tell_end(work, reason)
+        for work, phase in step.expired:
+            self._answers.tell_fault(work, deadline_error(work.sequence, phase))
         run_transfers(step.plan.copies, self._runner, self._intake)
         for chunk in step.plan.prefill:
             # One whose prefix could not be brought is read from its start in the next step.
@@ -64,7 +67,7 @@ class Stepper:
             f"log has the details."
         )
         for work in self._intake.start_over():
-            self._answers.tell_failure(work, error)
+            self._answers.tell_fault(work, error)
 
     def abandon_all(self, fault: Exception) -> None:
         """The last resort where even `fail_all` failed: the engine takes no more requests."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from twostroke.engine.logprobs import PromptLogprobs
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Plan
-from twostroke.engine.sequence import Sequence
+from twostroke.engine.sequence import Phase, Sequence
 from twostroke.grammar import Matcher
 from twostroke.life.timeline import Timeline
 from twostroke.types import Event, FinishReason, TokenId, TokenLogprob
@@ -29,6 +29,7 @@ class Work:
     matcher: Matcher | None = None  # of a constrained answer
     prompt_logprobs: PromptLogprobs | None = None  # where they are asked for
     end_logprob: TokenLogprob | None = None
+    deadline_at: float | None = None  # of the engine's clock
 
     @property
     def request_id(self) -> str:
@@ -47,11 +48,13 @@ class Rest:
 class Step:
     """What the engine thread does next: tell the ended ones, then run the plan.
 
+    `expired` are those whose deadline has passed, with the phase in which it found them.
     `tails` are rows whose memory should be given back after the plan was run. With a
     `rest` nothing is to be run, and nobody has asked for anything for a while.
     """
 
     ended: tuple[tuple[Work, FinishReason], ...]
     plan: Plan
+    expired: tuple[tuple[Work, Phase], ...] = ()
     tails: Tails = ()
     rest: Rest | None = None

@@ -75,6 +75,8 @@ def open_engine(
         max_rows=scheduler.max_rows,
         max_queue=scheduler.max_queue,
         prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
+        max_stall_ms=scheduler.max_stall_ms,
+        request_timeout_s=scheduler.request_timeout_s,
         context_tokens=model.context_tokens,
         kv_budget_bytes=None if model.kv.budget == "auto" else model.kv.budget,
         reuse_prefixes=model.kv.prefixes.reuse,

@@ -157,7 +157,7 @@ def test_an_empty_message_gets_an_answer(live):
     assert reply.status == 200
 
 
-@pytest.mark.parametrize("body", [{"suffix": "x"}, {"best_of": 2}, {"n": 2}])
+@pytest.mark.parametrize("body", [{"suffix": "x"}, {"best_of": 2}, {"best_of": 2, "n": 1}])
 def test_what_is_not_built_is_refused_and_never_ignored(live, body):
     error = refused(live, "/v1/completions", {"prompt": [[5, 6, 7]], **body})
     assert error["code"] == "unsupported_parameter"
@@ -269,7 +269,7 @@ def test_a_fault_of_ours_is_a_500_that_says_nothing_but_the_request_id(
     serve_echo, monkeypatch, caplog
 ):
     live = serve_echo()
-    monkeypatch.setattr(live.model, "encode_timed", lambda prompt: 1 / 0)
+    monkeypatch.setattr(live.model, "encode_timed", lambda prompt, tools: 1 / 0)
     reply = live.post("/generate", {"prompt": "secret"})
     assert reply.status == 500
     assert reply.error()["type"] == "server_error"
