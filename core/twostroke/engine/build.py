@@ -16,6 +16,8 @@ from twostroke.engine.limits import EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
+from twostroke.engine.speculation import Speculation
+from twostroke.engine.step_costs import StepCosts
 from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
@@ -45,7 +47,7 @@ def build_engine(
     `dialects` says which graph of the bundle each stroke takes; None: the bundle's default.
 
     Raises:
-        ConfigError: a context longer than the bundle's.
+        ConfigError: a context longer than the bundle's, or speculation that is on and cannot be.
         OutOfMemoryError: not one row fits the KV budget, or the free memory beside the weights.
         ContractError: a graph that the engine cannot feed, or two that cannot go on with each
             other's cache.
@@ -76,6 +78,7 @@ def build_engine(
         chunks_prompts=runner.chunks_prompts,
         reuse_prefixes=limits.reuse_prefixes,
         share_prefixes=limits.share_prefixes,
+        speculation=_speculation(manifest.name, runner, limits),
     )
     return Engine(
         runner,
@@ -98,6 +101,26 @@ def build_engine(
             {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
         ),
     )
+
+
+def _speculation(name: str, runner: Runner, limits: EngineLimits) -> Speculation | None:
+    """What guesses, or None where it is off or cannot be.
+
+    Raises:
+        ConfigError: it is asked for and cannot be. The runner is closed.
+    """
+    if limits.speculation == "off":
+        return None
+    obstacle = runner.verification_obstacle()
+    if obstacle is None:
+        return Speculation(limits.speculation, limits.max_draft_tokens, StepCosts())
+    if limits.speculation == "on":
+        runner.close()
+        raise ConfigError(
+            [f"speculation is on, but {name} cannot verify drafts: {obstacle}. Set it to auto."]
+        )
+    log.info("%s: no speculation, because %s", name, obstacle)
+    return None
 
 
 def _context(manifest: Manifest, limits: EngineLimits) -> int:

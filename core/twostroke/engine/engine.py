@@ -64,6 +64,8 @@ class Engine:
         self._clock = clock
         self._intake = Intake(scheduler)
         self.observers = Observers()  # told of each run and each end; add to them before `start`
+        if scheduler.speculation is not None:
+            self.observers.add(scheduler.speculation.costs)
         self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
         self._thread: threading.Thread | None = None
         self._life = threading.Lock()  # start and stop, one at a time

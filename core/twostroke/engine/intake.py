@@ -41,6 +41,11 @@ class Work:
         """The request's id."""
         return self.sequence.request_id
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its terminal event was told, or is about to be."""
+        return self.sequence.phase is Phase.ENDED
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -62,6 +67,7 @@ class Intake:
         self._is_accepting = True
         self._is_closed = False
         self._num_steps = 0
+        self._num_drafted = self._num_accepted = 0
         self._num_ended = {"finished": 0, "aborted": 0, "failed": 0}
 
     def submit(self, work: Work) -> None:
@@ -125,6 +131,12 @@ class Intake:
         with self._changed:
             self._scheduler.prefixes.forget(row)
 
+    def note_drafts(self, num_drafted: int, num_accepted: int) -> None:
+        """Counts guessed tokens that were verified, and those of them that were right."""
+        with self._changed:
+            self._num_drafted += num_drafted
+            self._num_accepted += num_accepted
+
     def span_lengths(self, start: int, count: int) -> list[int]:
         """Tokens in the rows [start, start + count)."""
         return self._scheduler.cache.span_lengths(start, count)
@@ -185,6 +197,8 @@ class Intake:
                 num_aborted=self._num_ended["aborted"],
                 num_failed=self._num_ended["failed"],
                 kv_tokens_touched=cache.num_touched_tokens,
+                num_drafted_tokens=self._num_drafted,
+                num_accepted_tokens=self._num_accepted,
                 kv_tokens_kept=cache.num_kept_tokens,
                 num_prompt_tokens=reuse.num_prompt_tokens,
                 num_cached_tokens=reuse.num_cached_tokens,

@@ -23,6 +23,7 @@ from twostroke.engine.kv_cache import KVCache, RowState
 from twostroke.engine.prefixes import Prefixes, RowCopy
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.spans import split_spans
+from twostroke.engine.speculation import Speculation
 from twostroke.errors import RequestError, UnavailableError
 from twostroke.types import TokenId
 
@@ -50,15 +51,32 @@ class DecodeBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyRun:
+    """The newest token of a decoding sequence and its draft, for positions from `start` of its row.
+
+    As many of them enter the row as turn out to be what the sequence says.
+    """
+
+    sequence: Sequence
+    row: int
+    start: int
+    token_ids: tuple[TokenId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What one step does: copies of prefixes in their order, prompt chunks, decode batches."""
+    """What one step does: copies of prefixes in their order, prompt chunks, decode batches, drafts.
+
+    A sequence whose draft is verified is in no decode batch of the same step.
+    """
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
     copies: tuple[RowCopy, ...] = ()
+    verify: tuple[VerifyRun, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.prefill or self.decode)
+        return bool(self.prefill or self.decode or self.verify)
 
 
 class Scheduler:
@@ -74,6 +92,7 @@ class Scheduler:
         chunks_prompts: bool = True,
         reuse_prefixes: bool = True,
         share_prefixes: bool = False,
+        speculation: Speculation | None = None,
     ) -> None:
         self.cache = cache
         self.prefixes = Prefixes(
@@ -82,6 +101,7 @@ class Scheduler:
             has_scopes=not share_prefixes,
             packs_rows=max_span_rows != 1,
         )
+        self.speculation = speculation
         self._max_queue = max_queue
         self._prefill_chunk_tokens = prefill_chunk_tokens
         self._max_span_rows = max_span_rows
@@ -129,11 +149,14 @@ class Scheduler:
         while self._waiting and self._admit(self._waiting[0]):
             self._waiting.popleft()
         chunks, copies = self._plan_prefill()
-        return Plan(tuple(chunks), tuple(self._plan_decode()), tuple(copies))
+        batches, verify = self._plan_decode()
+        return Plan(tuple(chunks), tuple(batches), tuple(copies), tuple(verify))
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
         self.cache.advance(chunk.row, len(chunk.token_ids))
+        if self.speculation is not None:
+            self.speculation.read(chunk.sequence, chunk.start + len(chunk.token_ids))
         if chunk.is_last:
             self._prefilling.remove(chunk.sequence)
             self._decoding.append(chunk.sequence)
@@ -159,6 +182,8 @@ class Scheduler:
             self.prefixes.end(sequence, keep=keep)
         elif sequence.phase is Phase.PREFILL:
             self.cache.cancel(sequence.max_total_tokens)
+        if self.speculation is not None:
+            self.speculation.forget(sequence)
         sequence.row = None
         sequence.phase = Phase.ENDED
 
@@ -209,12 +234,19 @@ class Scheduler:
             budget_tokens -= len(token_ids)
         return chunks, copies
 
-    def _plan_decode(self) -> list[DecodeBatch]:
+    def _plan_decode(self) -> tuple[list[DecodeBatch], list[VerifyRun]]:
         by_row = {s.row: s for s in self._decoding if s.row is not None}
-        spans = split_spans(
-            sorted(by_row), max_span_rows=self._max_span_rows, length=self.cache.length
-        )
-        return [
+        verify: list[VerifyRun] = []
+        if self.speculation is not None and by_row:
+            for row, draft in self.speculation.choose(by_row, self._spans).items():
+                sequence = by_row.pop(row)
+                token_ids = (sequence.answer_ids[-1], *draft)
+                verify.append(VerifyRun(sequence, row, self.cache.length(row), token_ids))
+        batches = [
             DecodeBatch(start, tuple(by_row.get(row) for row in range(start, start + count)))
-            for start, count in spans
+            for start, count in self._spans(sorted(by_row))
         ]
+        return batches, verify
+
+    def _spans(self, rows: list[int]) -> list[tuple[int, int]]:
+        return split_spans(rows, max_span_rows=self._max_span_rows, length=self.cache.length)

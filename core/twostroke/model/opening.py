@@ -74,6 +74,8 @@ def open_engine(
         kv_budget_bytes=None if model.kv.budget == "auto" else model.kv.budget,
         reuse_prefixes=model.kv.prefixes.reuse,
         share_prefixes=model.kv.prefixes.share_between_keys,
+        speculation=model.speculation.mode,
+        max_draft_tokens=model.speculation.max_draft_tokens,
     )
 
     def build(prefill: Opened, decode: Opened) -> OpenEngine:
