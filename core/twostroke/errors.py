@@ -154,3 +154,10 @@ class UnavailableError(TwostrokeError):
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class DeadlineError(TwostrokeError):
+    """The time that a request was given has passed; what it had answered so far stands."""
+
+    status = 504
+    code = "deadline_exceeded"

@@ -55,6 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
                 report(progress)
                 display(progress)
 
-            return Model.from_config(model, config.scheduler, plugins=plugins, progress=show)
+            return Model.from_config(
+                model,
+                config.scheduler,
+                plugins=plugins,
+                progress=show,
+                measure_device=config.server.measure_device,
+            )
 
     return serve(config, load=load)

@@ -121,6 +121,14 @@ class PrefixConfig(_Section):
     share_between_keys: bool = Field(
         False, description="reuse what requests with another API key have left, too"
     )
+    store: Bytes = Field(
+        0, description="bytes for prefixes that had to leave the KV cache, e.g. 512MiB; 0: none"
+    )
+    store_path: str | None = Field(
+        None,
+        min_length=1,
+        description="a folder of this model's own, where they survive a restart; null: in memory",
+    )
 
 
 class KVConfig(_Section):
@@ -199,7 +207,16 @@ class SchedulerConfig(_Section):
     max_rows: int = Field(8, ge=1, le=1024, description="sequences that decode at once")
     max_queue: int = Field(64, ge=0, description="requests that may wait; above it: 503")
     prefill_chunk_tokens: int = Field(
-        256, ge=1, description="prompt tokens between two decode steps"
+        256, ge=1, description="prompt tokens between two decode steps, at most"
+    )
+    max_stall_ms: float | None = Field(
+        200.0,
+        gt=0,
+        description="how long reading prompts may keep answers waiting for their next token; "
+        "null: as long as a whole chunk takes",
+    )
+    request_timeout_s: float | None = Field(
+        None, gt=0, description="seconds until a request ends with an error; null: never"
     )
 
 

@@ -123,8 +123,12 @@ class Answers:
             log.error("failed to %s", doing, exc_info=fault)
         for work in works:
             if self._intake.end(work, "failed"):
-                self._observers.ended(self._end(work, "failed", None))
-                self.tell(work, FailedEvent(error))
+                self.tell_fault(work, error)
+
+    def tell_fault(self, work: Work, error: TwostrokeError) -> None:
+        """Sends the terminal event of a sequence that has ended with an error."""
+        self._observers.ended(self._end(work, "failed", None))
+        self.tell(work, FailedEvent(error))
 
     def tell(self, work: Work, event: Event) -> bool:
         """Calls the sink; False where it raised, which means that nobody listens any more."""

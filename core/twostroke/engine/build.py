@@ -14,6 +14,7 @@ from twostroke.engine.engine import Engine
 from twostroke.engine.kv_cache import KVCache
 from twostroke.engine.limits import EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
+from twostroke.engine.open_store import open_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.speculation import Speculation
@@ -74,10 +75,12 @@ def build_engine(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
+        max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
         reuse_prefixes=limits.reuse_prefixes,
         share_prefixes=limits.share_prefixes,
+        prefix_store=open_store(bundle, limits, dialects or {}),
         speculation=_speculation(manifest.name, runner, limits),
     )
     return Engine(
@@ -87,6 +90,7 @@ def build_engine(
         eos_ids=frozenset(manifest.tokens.eos_ids),
         memory_plan=plan,
         bundle_context_tokens=manifest.context_tokens,
+        request_timeout_s=limits.request_timeout_s,
         grammars=Grammars(
             bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
             manifest.architecture.vocab_size,

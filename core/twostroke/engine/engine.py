@@ -7,12 +7,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from twostroke.backends.protocol import Placement
+from twostroke.engine.deadlines import earliest_deadline
 from twostroke.engine.intake import Intake, Sink, Work
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.logprobs import PromptLogprobs
+from twostroke.engine.run_transfers import close_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Scheduler
@@ -51,6 +53,7 @@ class Engine:
         bundle_context_tokens: int | None = None,
         grammars: Grammars | None = None,
         bounds: Bounds | None = None,
+        request_timeout_s: float | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.context_tokens = context_tokens
@@ -62,8 +65,10 @@ class Engine:
         self._eos_ids = eos_ids
         self._grammars = grammars
         self._clock = clock
-        self._intake = Intake(scheduler)
-        self.observers = Observers()  # told of each run and each end; add to them before `start`
+        self._request_timeout_s = request_timeout_s
+        self._intake = Intake(scheduler, clock)
+        # Told of each run and each end; add to them before `start`.
+        self.observers = Observers([scheduler.budget])
         if scheduler.speculation is not None:
             self.observers.add(scheduler.speculation.costs)
         self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
@@ -105,6 +110,7 @@ class Engine:
             else:
                 self._thread.join()
                 atexit.unregister(self.stop)
+            close_store(self._runner, self._intake)
             self._runner.close()
 
     def submit(
@@ -127,6 +133,35 @@ class Engine:
             ContextLengthError: the prompt leaves no room for an answer.
             UnavailableError: the queue is full, or the engine is stopping.
         """
+        self.submit_all((request,), (sink,), arrived_at=arrived_at, prepared=prepared)
+
+    def submit_all(
+        self,
+        requests: Sequence[Request],
+        sinks: Sequence[Sink],
+        *,
+        arrived_at: float,
+        prepared: Preparation = NOT_PREPARED,
+    ) -> None:
+        """Hands over requests that belong together, e.g. the choices of one HTTP request.
+
+        All of them are taken, or none: then no sink is called. `sinks[i]` gets the events of
+        `requests[i]`, as in `submit`; give equal ones the same `group`. `AllAsyncEvents` and
+        `AllSyncEvents` iterate over what comes. Where prompts begin alike they are read once.
+
+        Raises:
+            RequestError, ContextLengthError, UnavailableError: as `submit`; also for more
+                requests than rows and queue can ever hold.
+        """
+        works = [
+            self._work_for(request, sink, arrived_at, prepared)
+            for request, sink in zip(requests, sinks, strict=True)
+        ]
+        self._intake.submit_all(works)
+
+    def _work_for(
+        self, request: Request, sink: Sink, arrived_at: float, prepared: Preparation
+    ) -> Work:
         check_prompt(request, self.vocab_size)
         params = request.sampling
         timeline = Timeline(arrived_at, self._clock(), prepared)
@@ -134,7 +169,7 @@ class Engine:
         # The end of a grammar is the end of the answer, whatever else is ignored.
         ends = matcher is not None or not params.ignore_eos
         eos_ids = self._eos_ids if ends else frozenset()
-        work = Work(
+        return Work(
             sequence_for(request, self.context_tokens, self._bundle_context_tokens),
             sink,
             timeline,
@@ -144,8 +179,8 @@ class Engine:
             None
             if params.prompt_logprobs is None
             else PromptLogprobs(request.prompt_ids, params.prompt_logprobs),
+            deadline_at=earliest_deadline(request.deadline_at, arrived_at, self._request_timeout_s),
         )
-        self._intake.submit(work)
 
     def compile(self, constraint: Constraint) -> Matcher:
         """Compiles a constraint and keeps it, so that `submit` finds it ready; any thread.

@@ -7,17 +7,20 @@ graph runs, and never while a sink is called.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.logprobs import PromptLogprobs
+from twostroke.engine.prefix_store import PrefixStore
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Plan, PrefillChunk, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
+from twostroke.engine.transfers import RowSave
 from twostroke.errors import RequestError, UnavailableError
 from twostroke.grammar import Matcher
-from twostroke.life.timeline import Timeline
+from twostroke.life.timeline import Clock, Timeline
 from twostroke.types import Event, FinishReason, TokenId, TokenLogprob
 
 Sink = Callable[[Event], None]
@@ -35,6 +38,7 @@ class Work:
     matcher: Matcher | None = None  # of a constrained answer
     prompt_logprobs: PromptLogprobs | None = None  # where they are asked for
     end_logprob: TokenLogprob | None = None
+    deadline_at: float | None = None  # of the engine's clock
 
     @property
     def request_id(self) -> str:
@@ -49,17 +53,22 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the engine thread does next: tell the ended ones, then run the plan."""
+    """What the engine thread does next: tell the ended ones, then run the plan.
+
+    `expired` are those whose deadline has passed, with the phase in which it found them.
+    """
 
     ended: tuple[tuple[Work, FinishReason], ...]
     plan: Plan
+    expired: tuple[tuple[Work, Phase], ...] = ()
 
 
 class Intake:
     """Owns the table of work and the lock around the scheduler."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, clock: Clock = time.monotonic) -> None:
         self._scheduler = scheduler
+        self._clock = clock
         self._changed = threading.Condition()
         self._work: dict[str, Work] = {}
         self._to_abort: set[str] = set()
@@ -69,28 +78,37 @@ class Intake:
         self._num_steps = 0
         self._num_drafted = self._num_accepted = 0
         self._num_ended = {"finished": 0, "aborted": 0, "failed": 0}
+        self._num_aborted = dict.fromkeys(Phase, 0)  # by where they stood
+        self._num_expired = 0
 
-    def submit(self, work: Work) -> None:
-        """Hands work to the engine thread. Any thread.
+    def submit_all(self, works: Iterable[Work]) -> None:
+        """Hands work to the engine thread: all of it, or none. Any thread.
 
         Raises:
-            RequestError: the id is in use, or the sequence can never fit.
+            RequestError: an id is in use, or a sequence can never fit.
             UnavailableError: the queue is full, or the engine is stopping.
         """
+        works = tuple(works)
         with self._changed:
             if not self._is_accepting:
                 raise UnavailableError("The engine is stopping. Try again when it is back.")
-            if work.request_id in self._work:
+            self._check_ids(works)
+            at_once = [w for w in works if w.sequence.is_full and w.prompt_logprobs is None]
+            self._scheduler.submit_all([w.sequence for w in works if w not in at_once])
+            for work in at_once:
+                work.sequence.phase = Phase.ENDED  # never needs a row
+            self._to_finish += at_once
+            self._work.update({work.request_id: work for work in works})
+            self._changed.notify_all()
+
+    def _check_ids(self, works: Iterable[Work]) -> None:
+        seen = set(self._work)
+        for work in works:
+            if work.request_id in seen:
                 raise RequestError(
                     f"A request with the id {work.request_id!r} is running. Ids must be unique."
                 )
-            if work.sequence.is_full and work.prompt_logprobs is None:
-                work.sequence.phase = Phase.ENDED  # never needs a row
-                self._to_finish.append(work)
-            else:
-                self._scheduler.submit(work.sequence)
-            self._work[work.request_id] = work
-            self._changed.notify_all()
+            seen.add(work.request_id)
 
     def abort(self, request_id: str) -> None:
         """Asks for the end of a sequence; unknown ids are ignored. Any thread."""
@@ -104,10 +122,11 @@ class Intake:
         with self._changed:
             while True:
                 ended = self._take_ended()
+                expired = self._take_expired()
                 plan = self._scheduler.plan()
-                if ended or plan:
+                if ended or expired or plan:
                     self._num_steps += bool(plan)
-                    return Step(ended, plan)
+                    return Step(ended, plan, expired)
                 if self._is_closed and not self._work:
                     return None
                 self._changed.wait()
@@ -126,10 +145,20 @@ class Intake:
         with self._changed:
             self._scheduler.commit_decode(sequence)
 
-    def forget_row(self, row: int) -> None:
-        """A copy to a row failed, so nobody may reuse it."""
+    @property
+    def prefix_store(self) -> PrefixStore | None:
+        """Where prefixes go that must leave the KV cache. Engine thread."""
+        return self._scheduler.prefixes.store
+
+    def kept_rows(self) -> list[RowSave]:
+        """What is kept in the KV cache, to be stored."""
         with self._changed:
-            self._scheduler.prefixes.forget(row)
+            return list(self._scheduler.prefixes.kept_rows())
+
+    def forget_row(self, row: int, sequence: Sequence | None) -> None:
+        """A row could not be filled; the sequence that should go on in it starts anew."""
+        with self._changed:
+            self._scheduler.prefixes.forget(row, sequence)
 
     def note_drafts(self, num_drafted: int, num_accepted: int) -> None:
         """Counts guessed tokens that were verified, and those of them that were right."""
@@ -185,7 +214,8 @@ class Intake:
     def stats(self) -> EngineStats:
         """The load right now. Any thread."""
         with self._changed:
-            cache, reuse = self._scheduler.cache, self._scheduler.prefixes.counts
+            cache, prefixes = self._scheduler.cache, self._scheduler.prefixes
+            reuse, store = prefixes.counts, prefixes.store
             return EngineStats(
                 num_running=self._scheduler.num_running,
                 num_waiting=self._scheduler.num_waiting,
@@ -204,6 +234,12 @@ class Intake:
                 num_cached_tokens=reuse.num_cached_tokens,
                 num_prefix_hits=reuse.num_hits,
                 num_copied_tokens=reuse.num_copied_tokens,
+                num_aborted_waiting=self._num_aborted[Phase.WAITING],
+                num_aborted_prefill=self._num_aborted[Phase.PREFILL],
+                num_aborted_decode=self._num_aborted[Phase.DECODE],
+                num_expired=self._num_expired,
+                num_restored_tokens=reuse.num_restored_tokens,
+                prefix_store_bytes=0 if store is None else store.num_bytes,
             )
 
     def check(self) -> None:
@@ -224,11 +260,29 @@ class Intake:
         self._to_finish.clear()
         return tuple(ended)
 
-    def _end(self, work: Work, outcome: str) -> bool:
+    def _take_expired(self) -> tuple[tuple[Work, Phase], ...]:
+        """Ends those whose deadline has passed. What they computed is as good as any."""
+        works = [work for work in self._work.values() if work.deadline_at is not None]
+        now = self._clock() if works else 0.0
+        expired = [
+            (work, work.sequence.phase)
+            for work in works
+            if work.deadline_at is not None and work.deadline_at <= now
+        ]
+        for work, _ in expired:
+            self._end(work, "failed", is_row_sound=True)
+        self._num_expired += len(expired)
+        return tuple(expired)
+
+    def _end(self, work: Work, outcome: str, *, is_row_sound: bool | None = None) -> bool:
         if self._work.get(work.request_id) is not work:
             return False
         del self._work[work.request_id]
-        self._scheduler.end(work.sequence, keep=outcome != "failed")
+        if outcome == "aborted":
+            self._num_aborted[work.sequence.phase] += 1
+        if is_row_sound is None:
+            is_row_sound = outcome != "failed"
+        self._scheduler.end(work.sequence, keep=is_row_sound)
         self._num_ended[outcome] += 1
         self._changed.notify_all()
         return True

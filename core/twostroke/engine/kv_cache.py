@@ -85,6 +85,12 @@ class KVCache:
             raise AssertionError(f"row {row} grew to {length} of {self._reserved[row]} tokens")
         self._set_length(row, length)
 
+    def restart(self, row: int) -> None:
+        """Notes that nothing in a taken row is to be trusted."""
+        if self._states[row] is not RowState.TAKEN:
+            raise AssertionError(f"row {row} is {self._states[row].value}, not taken")
+        self._lengths[row] = 0
+
     def release(self, row: int, *, keep: bool = False) -> None:
         """Ends the promise to the sequence in `row`; the row is kept or free afterwards.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from twostroke.backends.protocol import Array
 from twostroke.engine.handover import hand_over
 from twostroke.engine.kv_buffers import KVStore
 from twostroke.types import Stroke
@@ -48,6 +51,23 @@ class KVStores:
         else:
             self._fill(stroke, source, target, num_tokens)
             self._held[_other(stroke)][target] = 0
+
+    def read_row(self, row: int, num_tokens: int) -> Iterator[tuple[str, Array]]:
+        """The first tokens of a row, from whichever cache holds them; see `KVStore`."""
+        held = self._held[Stroke.PREFILL][row]
+        is_prefilled = not self.is_one and held >= num_tokens
+        return self._stores[Stroke.PREFILL if is_prefilled else Stroke.DECODE].read_row(
+            row, num_tokens
+        )
+
+    def fill_row(
+        self, stroke: Stroke, row: int, values: Iterator[tuple[str, Array]], num_tokens: int
+    ) -> None:
+        """Makes `values` the contents of a row, for a stroke that goes on with them."""
+        for each in Stroke:
+            self._held[each][row] = 0
+        self._stores[stroke].fill_row(row, values)
+        self._held[stroke][row] = num_tokens
 
     def _fill(self, stroke: Stroke, source: int, target: int, num_tokens: int) -> None:
         holder = stroke if self._held[stroke][source] >= num_tokens else _other(stroke)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from twostroke.errors import ConfigError
@@ -15,7 +16,10 @@ class EngineLimits:
     `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
     and workspace leave of the free memory, less a tenth. With `reuse_prefixes` the rows of ended
     sequences are kept for prompts that begin alike: of the same scope, or of any with
-    `share_prefixes`. `speculation`: guesses of at most `max_draft_tokens` are verified always, or
+    `share_prefixes`. Those that must go are stored in up to `prefix_store_bytes` of host memory, or
+    of files in `prefix_store_path`. `max_stall_ms` shortens prompt chunks while others decode, so
+    that these wait no longer for their next token (None: never); `request_timeout_s` ends a request
+    that takes longer. `speculation`: guesses of at most `max_draft_tokens` are verified always, or
     where it pays. Raises ConfigError with every value that is out of range.
     """
 
@@ -28,6 +32,10 @@ class EngineLimits:
     share_prefixes: bool = False
     speculation: Literal["auto", "on", "off"] = "off"
     max_draft_tokens: int = 8
+    max_stall_ms: float | None = 200.0
+    request_timeout_s: float | None = None
+    prefix_store_bytes: int = 0
+    prefix_store_path: Path | None = None
 
     def __post_init__(self) -> None:
         lowest = {
@@ -42,6 +50,13 @@ class EngineLimits:
             for name, low in lowest.items()
             if (value := getattr(self, name)) is not None and value < low
         ]
+        problems += [
+            f"{name} must be more than 0, not {value}"
+            for name in ("max_stall_ms", "request_timeout_s")
+            if (value := getattr(self, name)) is not None and not value > 0
+        ]
+        if self.prefix_store_path is not None and not self.prefix_store_bytes:
+            problems.append("a folder for prefixes needs a size: set kv.prefixes.store, e.g. 1GiB")
         if problems:
             raise ConfigError(problems)
 
@@ -54,8 +69,11 @@ class EngineStats:
     `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved;
     `kv_tokens_touched` are those for which memory was taken since the start; `kv_tokens_kept` those
     of ended sequences, kept for reuse. Of `num_prompt_tokens`, `num_cached_tokens` were not
-    computed, in `num_prefix_hits` prompts; `num_copied_tokens` went from row to row. Of
-    `num_drafted_tokens` that were guessed and verified, `num_accepted_tokens` were right.
+    computed, in `num_prefix_hits` prompts; `num_copied_tokens` went from row to row,
+    `num_restored_tokens` came from the store, which holds `prefix_store_bytes` now. `num_aborted`
+    is told apart by where the sequences stood; `num_expired` are those of `num_failed` whose
+    deadline passed. Of `num_drafted_tokens` that were guessed and verified, `num_accepted_tokens`
+    were right.
     """
 
     num_running: int
@@ -75,3 +93,9 @@ class EngineStats:
     num_copied_tokens: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_aborted_waiting: int = 0
+    num_aborted_prefill: int = 0
+    num_aborted_decode: int = 0
+    num_expired: int = 0
+    num_restored_tokens: int = 0
+    prefix_store_bytes: int = 0

@@ -56,11 +56,14 @@ class PrefixIndex:
         return common_tokens(_all_ids(sequence), prompt)
 
     def contents(self, lengths: Mapping[int, int]) -> dict[int, tuple[str, bytes]]:
-        """Scope and ids of each row, cut to its length."""
+        """Scope and ids of each row of `lengths`, cut to its length."""
         held = dict(self._kept)
         for row, (scope, sequence) in self._running.items():
             held[row] = (scope, _all_ids(sequence))
-        return {row: (scope, first_ids(ids, lengths[row])) for row, (scope, ids) in held.items()}
+        return {
+            row: (held[row][0], first_ids(held[row][1], num_tokens))
+            for row, num_tokens in lengths.items()
+        }
 
 
 def unshared_tokens(contents: Mapping[int, tuple[str, bytes]]) -> dict[int, int]:

@@ -11,32 +11,24 @@ that went was worth. So the least recently used go first, and among them the che
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from twostroke.engine.kv_cache import KVCache, RowState
 from twostroke.engine.placement import choose_row
 from twostroke.engine.prefix_index import PrefixIndex, unshared_tokens
+from twostroke.engine.prefix_store import PrefixStore, StoredPrefix
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.token_bytes import common_tokens
+from twostroke.engine.transfers import RowCopy, RowRestore, RowSave, Transfer
 
 MIN_SHARED_TOKENS = 16
 """Fewer are computed as fast as they are copied, and not worth waiting for."""
 
+MIN_STORED_TOKENS = 64
+"""Fewer are not worth the bytes of a store, nor the reading of them."""
+
 _NEWCOMER = -1
-
-
-@dataclass(frozen=True, slots=True)
-class RowCopy:
-    """The first tokens of a row, to be copied to another one.
-
-    `sequence` goes on behind them; None where a kept row makes room.
-    """
-
-    source_row: int
-    target_row: int
-    num_tokens: int
-    sequence: Sequence | None
 
 
 @dataclass(slots=True)
@@ -47,19 +39,28 @@ class PrefixCounts:
     num_cached_tokens: int = 0  # of those: not computed
     num_hits: int = 0  # prompts that were not computed whole
     num_copied_tokens: int = 0  # from row to row
+    num_restored_tokens: int = 0  # from the store
 
 
 class Prefixes:
     """Gives sequences their rows and takes them back. Mutates the cache it is made for.
 
     Without `reuse` nothing is kept. `has_scopes` False takes all sequences to be of one scope.
-    `packs_rows`: decode runs span rows, so neighbours are better.
+    `packs_rows`: decode runs span rows, so neighbours are better. What has to leave the cache goes
+    to the `store` where there is one.
     """
 
     def __init__(
-        self, cache: KVCache, *, reuse: bool, has_scopes: bool = True, packs_rows: bool
+        self,
+        cache: KVCache,
+        *,
+        reuse: bool,
+        packs_rows: bool,
+        has_scopes: bool = True,
+        store: PrefixStore | None = None,
     ) -> None:
         self.counts = PrefixCounts()
+        self.store = store if reuse else None
         self._cache = cache
         self._reuse = reuse
         self._has_scopes = has_scopes
@@ -78,6 +79,7 @@ class Prefixes:
         if not self._may_reuse(sequence):
             return False
         _, num_held = self._longest(sequence)
+        _, num_held = self._longest_stored(sequence, num_held)
         for leader in ahead:
             if leader.phase is not Phase.PREFILL:
                 continue
@@ -87,33 +89,38 @@ class Prefixes:
                 return True
         return False
 
-    def place(self, sequence: Sequence) -> list[RowCopy]:
+    def place(self, sequence: Sequence) -> list[Transfer]:
         """Gives a sequence that was promised one a row, with all that can be reused in it.
 
-        The copies must be made in this order, before the row is used.
+        The transfers must be made in this order, before the row is used.
         """
-        source, num_tokens = None, 0
+        source, num_tokens, entry = None, 0, None
         if self._may_reuse(sequence):
             source, num_tokens = self._longest(sequence)
+            entry, num_tokens = self._longest_stored(sequence, num_tokens)
+            source = source if entry is None else None
         lost = self._row_to_lose(sequence, source, num_tokens)
-        placement = choose_row(self._cache, source, num_tokens, lost, packs_rows=self._packs_rows)
-        copies: list[RowCopy] = []
+        num_copied = num_tokens if entry is None else 0
+        placement = choose_row(self._cache, source, num_copied, lost, packs_rows=self._packs_rows)
+        row, transfers = placement.row, list[Transfer]()
         if lost is not None:
-            self._lose(lost, is_used_up=lost == source)
+            transfers += self._lose(lost, is_used_up=lost == source)
         if placement.moved_to is not None:
-            copies.append(self._move(placement.row, placement.moved_to))
-            if placement.row == source:
+            transfers.append(self._move(row, placement.moved_to))
+            if row == source:
                 self._touch(placement.moved_to)
-        if source is not None and placement.is_copied:
-            copies.append(RowCopy(source, placement.row, num_tokens, sequence))
+        if entry is not None:
+            transfers.append(RowRestore(entry, row, num_tokens, sequence))
+        elif source is not None and placement.is_copied:
+            transfers.append(RowCopy(source, row, num_tokens, sequence))
             self._touch(source)
-        self._cache.take(placement.row, sequence.max_total_tokens, length=num_tokens)
-        self._index.hold(placement.row, self._scope(sequence), sequence)
-        sequence.row, sequence.num_cached_tokens = placement.row, num_tokens
+        self._cache.take(row, sequence.max_total_tokens, length=num_tokens)
+        self._index.hold(row, self._scope(sequence), sequence)
+        sequence.row, sequence.num_cached_tokens = row, num_tokens
         while self._cache.num_excess_tokens:
-            self._lose(self._cheapest(sequence), is_used_up=False)
-        self._count(sequence, copies)
-        return copies
+            transfers += self._lose(self._cheapest(sequence), is_used_up=False)
+        self._count(sequence, transfers)
+        return transfers
 
     def end(self, sequence: Sequence, *, keep: bool) -> None:
         """Takes a row back; with `keep` what is in it stays until the room is needed."""
@@ -133,11 +140,20 @@ class Prefixes:
             if unshared[other] == 0:
                 self._forget_kept(other)
 
-    def forget(self, row: int) -> None:
-        """A copy to the row failed: nothing in it is to be trusted."""
-        self._index.drop(row)
-        if self._cache.state(row) is RowState.KEPT:
+    def forget(self, row: int, sequence: Sequence | None) -> None:
+        """A transfer to a row failed: its sequence starts anew, a kept row is free."""
+        if sequence is not None:
+            self._cache.restart(row)
+            self.counts.num_cached_tokens -= sequence.num_cached_tokens
+            self.counts.num_hits -= 1
+            sequence.num_cached_tokens = 0
+        elif self._cache.state(row) is RowState.KEPT:  # it may have gone since
             self._forget_kept(row)
+
+    def kept_rows(self) -> Iterator[RowSave]:
+        """All that is kept, to be stored; what is worth most comes last."""
+        for row in sorted(self._floors, key=self._floors.__getitem__):
+            yield from self._save(row)
 
     def check(self) -> None:
         """Proves that index and cache speak of the same rows. Raises AssertionError."""
@@ -197,11 +213,32 @@ class Prefixes:
             contents[_NEWCOMER] = (self._scope(newcomer), newcomer.prompt_bytes)
         return unshared_tokens(contents)
 
-    def _lose(self, row: int, *, is_used_up: bool) -> None:
+    def _lose(self, row: int, *, is_used_up: bool) -> list[Transfer]:
+        transfers: list[Transfer] = []
         if not is_used_up:
             worth = self._floors[row][0] + self._unshared()[row]
             self._worth_floor = max(self._worth_floor, worth)
+            transfers += self._save(row)
         self._forget_kept(row)
+        return transfers
+
+    def _save(self, row: int) -> list[RowSave]:
+        """Stores a kept row where that is worth it."""
+        if self.store is None or self._unshared()[row] < MIN_STORED_TOKENS:
+            return []
+        length = self._cache.length(row)
+        scope, ids = self._index.contents({row: length})[row]
+        return [RowSave(row, length, scope, ids)]
+
+    def _longest_stored(self, sequence: Sequence, num_held: int) -> tuple[StoredPrefix | None, int]:
+        """An entry with much more of a prompt than the `num_held` tokens that a row has."""
+        if self.store is None:
+            return None, num_held
+        entry, common = self.store.longest(self._scope(sequence), sequence.prompt_bytes)
+        num_tokens = min(common, len(sequence.prompt_ids) - 1)
+        if entry is None or num_tokens < num_held + MIN_STORED_TOKENS:
+            return None, num_held
+        return entry, num_tokens
 
     def _forget_kept(self, row: int) -> None:
         del self._floors[row]
@@ -220,8 +257,12 @@ class Prefixes:
         if self._cache.state(row) is RowState.KEPT:
             self._floors[row] = (self._worth_floor, self._tick)
 
-    def _count(self, sequence: Sequence, copies: Iterable[RowCopy]) -> None:
+    def _count(self, sequence: Sequence, transfers: Iterable[Transfer]) -> None:
         self.counts.num_prompt_tokens += len(sequence.prompt_ids)
         self.counts.num_cached_tokens += sequence.num_cached_tokens
         self.counts.num_hits += sequence.num_cached_tokens > 0
-        self.counts.num_copied_tokens += sum(copy.num_tokens for copy in copies)
+        for transfer in transfers:
+            if isinstance(transfer, RowCopy):
+                self.counts.num_copied_tokens += transfer.num_tokens
+            elif isinstance(transfer, RowRestore):
+                self.counts.num_restored_tokens += transfer.num_tokens

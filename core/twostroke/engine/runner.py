@@ -17,6 +17,7 @@ from twostroke.engine.kv_concatenated import ConcatenatedKV
 from twostroke.engine.kv_stores import KVStores
 from twostroke.engine.logits import Logits
 from twostroke.engine.open_graph import OpenGraph
+from twostroke.engine.row_bytes import pack_row, unpack_row
 from twostroke.types import Stroke, TokenId
 
 
@@ -53,6 +54,7 @@ class Runner:
     ) -> None:
         check_hand_over(prefill, decode)
         self._prefill, self._decode = prefill, decode
+        self._layers = manifest.kv_layers
         self.vocab_size = decode.vocab_size or manifest.architecture.vocab_size
         self.chunks_prompts = prefill.takes_chunks or decode.takes_chunks
 
@@ -132,6 +134,24 @@ class Runner:
         """
         stroke = self._stroke_of(self._reader(num_tokens))
         self._kv.copy_row(stroke, source_row, target_row, num_tokens)
+
+    def save_row(self, row: int, num_tokens: int) -> bytes:
+        """The first tokens of a row, for `restore_row`."""
+        return pack_row(self._kv.read_row(row, num_tokens))
+
+    def restore_row(self, row: int, contents: bytes, num_stored: int, num_tokens: int) -> None:
+        """Makes the first of the `num_stored` tokens in `contents` a row's, as `copy_row` does.
+
+        Raises:
+            ValueError: the contents do not hold as much.
+        """
+        stroke = self._stroke_of(self._reader(num_tokens))
+        self._kv.fill_row(
+            stroke,
+            row,
+            unpack_row(contents, self._layers, self._decode.kv_dtype, num_stored, num_tokens),
+            num_tokens,
+        )
 
     def score(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """Writes a chunk as `prefill` does, and answers the logits of each of its positions.

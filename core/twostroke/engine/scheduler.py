@@ -1,82 +1,41 @@
 """Who gets a row, and what the next step does. Pure policy: no arrays, no sessions, no clock.
 
-First come, first served. A sequence is admitted when a row is free and the KV budget can hold
+`waiting` says who is admitted next: a sequence is where a row is free and the KV budget can hold
 the longest it may become, so nothing that was admitted ever runs out of memory half-way. Each
-step spends up to `prefill_chunk_tokens` prompt tokens on the oldest prompts and decodes every
-sequence whose prompt is done; a long prompt therefore delays running streams by one chunk, not
-by its length (chunked prefill, Agrawal et al. 2023). Where graphs cannot go on with a prompt that
-was begun, prompts are read whole, one longer than the budget as the only prompt of its step.
+step decodes every sequence whose prompt is done and reads as much of prompts as `prefill_budget`
+allows; a long prompt therefore delays running streams by a chunk, not by its length (chunked
+prefill, Agrawal et al. 2023). Where several prompts are being read, the step's budget goes to the
+one admitted first and, every other time, to the lowest priority number with the fewest tokens left;
+what one leaves the next one gets. So the k-th shortest waits for about 2 k chunks however long the
+others are, and a long one takes at most twice the steps it would take alone. Where graphs cannot go
+on with a prompt that was begun, prompts are read whole, one longer than the budget as the only
+prompt of its step.
 
 Invariants (`check` proves them):
 1. Waiting sequences have no row; prefilling and decoding ones have one each, all different.
 2. A prefilling row is shorter than its prompt.
 3. A decoding row holds every token of its sequence but the newest.
-4. At most one row is partly prefilled: prompts are read in order.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence as SequenceOf
+from itertools import takewhile
 
 from twostroke.engine.kv_cache import KVCache, RowState
-from twostroke.engine.prefixes import Prefixes, RowCopy
+from twostroke.engine.plan import DecodeBatch as DecodeBatch
+from twostroke.engine.plan import Plan as Plan
+from twostroke.engine.plan import PrefillChunk as PrefillChunk
+from twostroke.engine.plan import VerifyRun as VerifyRun
+from twostroke.engine.prefill_budget import PrefillBudget
+from twostroke.engine.prefix_store import PrefixStore
+from twostroke.engine.prefixes import Prefixes
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.spans import split_spans
 from twostroke.engine.speculation import Speculation
+from twostroke.engine.transfers import Transfer
+from twostroke.engine.waiting import Waiting
 from twostroke.errors import RequestError, UnavailableError
-from twostroke.types import TokenId
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillChunk:
-    """Prompt tokens [start, start + len(token_ids)) of one sequence, for its row."""
-
-    sequence: Sequence
-    row: int
-    start: int
-    token_ids: tuple[TokenId, ...]
-    is_last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeBatch:
-    """One run of the decode graph over rows [start, start + len(sequences)).
-
-    `sequences[i]` is the one in row `start + i`, None where that row must not decode.
-    """
-
-    start: int
-    sequences: tuple[Sequence | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class VerifyRun:
-    """The newest token of a decoding sequence and its draft, for positions from `start` of its row.
-
-    As many of them enter the row as turn out to be what the sequence says.
-    """
-
-    sequence: Sequence
-    row: int
-    start: int
-    token_ids: tuple[TokenId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What one step does: copies of prefixes in their order, prompt chunks, decode batches, drafts.
-
-    A sequence whose draft is verified is in no decode batch of the same step.
-    """
-
-    prefill: tuple[PrefillChunk, ...] = ()
-    decode: tuple[DecodeBatch, ...] = ()
-    copies: tuple[RowCopy, ...] = ()
-    verify: tuple[VerifyRun, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.prefill or self.decode or self.verify)
 
 
 class Scheduler:
@@ -88,11 +47,13 @@ class Scheduler:
         *,
         max_queue: int,
         prefill_chunk_tokens: int,
+        max_stall_s: float | None = None,
         max_span_rows: int | None = None,
         chunks_prompts: bool = True,
         reuse_prefixes: bool = True,
         share_prefixes: bool = False,
         speculation: Speculation | None = None,
+        prefix_store: PrefixStore | None = None,
     ) -> None:
         self.cache = cache
         self.prefixes = Prefixes(
@@ -100,15 +61,17 @@ class Scheduler:
             reuse=reuse_prefixes and chunks_prompts,
             has_scopes=not share_prefixes,
             packs_rows=max_span_rows != 1,
+            store=prefix_store,
         )
         self.speculation = speculation
         self._max_queue = max_queue
-        self._prefill_chunk_tokens = prefill_chunk_tokens
+        self.budget = PrefillBudget(prefill_chunk_tokens, max_stall_s)
         self._max_span_rows = max_span_rows
         self._chunks_prompts = chunks_prompts
-        self._waiting: deque[Sequence] = deque()
+        self._waiting = Waiting()
         self._prefilling: list[Sequence] = []  # in order of admission
         self._decoding: list[Sequence] = []
+        self._is_turn_of_short = True  # whose turn the last step was that read of several prompts
 
     @property
     def num_waiting(self) -> int:
@@ -121,36 +84,42 @@ class Scheduler:
         return len(self._prefilling) + len(self._decoding)
 
     def submit(self, sequence: Sequence) -> None:
-        """Admits the sequence, or queues it.
+        """Admits the sequence, or queues it. Raises as `submit_all`."""
+        self.submit_all((sequence,))
+
+    def submit_all(self, sequences: SequenceOf[Sequence]) -> None:
+        """Admits the sequences or queues them: all, or none.
 
         Raises:
-            RequestError: it could never fit the KV budget.
+            RequestError: one could never fit the KV budget, or all never rows and queue.
             UnavailableError: the queue is full.
         """
-        if sequence.max_total_tokens > self.cache.num_tokens:
+        for sequence in sequences:
+            self._check_size(sequence)
+        num_places = self._max_queue + self.cache.num_rows
+        if len(sequences) > num_places:
             raise RequestError(
-                f"Prompt and answer may reach {sequence.max_total_tokens} tokens, the KV cache "
-                f"holds {self.cache.num_tokens}. Ask for fewer max_tokens, shorten the prompt or "
-                f"raise kv.budget.",
-                param="max_tokens",
-                code="kv_budget_exceeded",
+                f"{len(sequences)} answers are asked for at once, rows and queue hold {num_places} "
+                f"together. Ask for fewer, or raise scheduler.max_queue.",
+                param="n",
             )
-        if not self._waiting and self._admit(sequence):
-            return
-        if len(self._waiting) >= self._max_queue:
+        num_to_wait = len(self._waiting) + len(sequences) - self._num_admissible(sequences)
+        if sequences and num_to_wait > self._max_queue:
             raise UnavailableError(
                 f"All rows are busy and {len(self._waiting)} requests wait already (the limit is "
                 f"{self._max_queue}). Try again, or raise scheduler.max_queue."
             )
-        self._waiting.append(sequence)
+        for sequence in sequences:
+            self._waiting.add(sequence)
+        if len(self._waiting) == len(sequences):
+            self._admit_waiting()
 
     def plan(self) -> Plan:
         """Admits what fits and says what to run next. An empty plan means: nothing to do."""
-        while self._waiting and self._admit(self._waiting[0]):
-            self._waiting.popleft()
-        chunks, copies = self._plan_prefill()
-        batches, verify = self._plan_decode()
-        return Plan(tuple(chunks), tuple(batches), tuple(copies), tuple(verify))
+        self._admit_waiting()
+        decode, verify = self._plan_decode()
+        chunks, copies = self._plan_prefill(len(decode) + len(verify))
+        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify))
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
@@ -202,7 +171,31 @@ class Scheduler:
         for sequence in self._decoding:
             assert sequence.phase is Phase.DECODE
             assert lengths[id(sequence)] == sequence.num_tokens - 1
-        assert sum(lengths.get(id(s), 0) > 0 for s in self._prefilling) <= 1
+
+    def _check_size(self, sequence: Sequence) -> None:
+        if sequence.max_total_tokens > self.cache.num_tokens:
+            raise RequestError(
+                f"Prompt and answer may reach {sequence.max_total_tokens} tokens, the KV cache "
+                f"holds {self.cache.num_tokens}. Ask for fewer max_tokens, shorten the prompt or "
+                f"raise kv.budget.",
+                param="max_tokens",
+                code="kv_budget_exceeded",
+            )
+
+    def _num_admissible(self, sequences: SequenceOf[Sequence]) -> int:
+        """How many of them, in order, would be admitted at once."""
+        if self._waiting:
+            return 0
+        promised = list(
+            takewhile(self.cache.reserve, (sequence.max_total_tokens for sequence in sequences))
+        )
+        for num_tokens in promised:
+            self.cache.cancel(num_tokens)
+        return len(promised)
+
+    def _admit_waiting(self) -> None:
+        while (due := self._waiting.due) is not None and self._admit(due):
+            self._waiting.admit(due)
 
     def _admit(self, sequence: Sequence) -> bool:
         if not self.cache.reserve(sequence.max_total_tokens):
@@ -211,28 +204,52 @@ class Scheduler:
         self._prefilling.append(sequence)
         return True
 
-    def _plan_prefill(self) -> tuple[list[PrefillChunk], list[RowCopy]]:
-        budget_tokens = self._prefill_chunk_tokens
+    def _plan_prefill(self, num_decode_runs: int) -> tuple[list[PrefillChunk], list[Transfer]]:
+        budget = self.budget.step(num_decode_runs)
         chunks: list[PrefillChunk] = []
-        copies: list[RowCopy] = []
-        for number, sequence in enumerate(self._prefilling):
-            if budget_tokens <= 0:
+        copies: list[Transfer] = []
+        for sequence in self._in_turn():
+            if budget.left_tokens <= 0:
                 break
             if sequence.row is None:
-                if self.prefixes.awaits(sequence, self._prefilling[:number]):
+                if self.prefixes.awaits(sequence, self._ahead_of(sequence)):
                     continue
                 copies += self.prefixes.place(sequence)
             assert sequence.row is not None
             start = self.cache.length(sequence.row)
-            token_ids = sequence.prompt_ids[start : start + budget_tokens]
-            if not self._chunks_prompts:
-                token_ids = sequence.prompt_ids
-                if chunks and len(token_ids) > budget_tokens:
-                    break
-            is_last = start + len(token_ids) == len(sequence.prompt_ids)
+            num_left = len(sequence.prompt_ids) - start
+            if self._chunks_prompts:
+                num_tokens = budget.take(start, num_left)
+            elif budget.has_room_for(start, num_left):
+                budget.spend(start, num_tokens := num_left)
+            else:
+                break
+            if not num_tokens:
+                break
+            token_ids = sequence.prompt_ids[start : start + num_tokens]
+            is_last = num_tokens == num_left
             chunks.append(PrefillChunk(sequence, sequence.row, start, token_ids, is_last))
-            budget_tokens -= len(token_ids)
         return chunks, copies
+
+    def _in_turn(self) -> list[Sequence]:
+        """The sequences whose prompts are being read, in the order in which this step serves them.
+
+        Mutates whose turn it is. One that shares a prefix with a leader waits for it in any order.
+        """
+        if len(self._prefilling) < 2:
+            self._is_turn_of_short = not self._prefilling  # a newcomer needn't wait for a long one
+            return list(self._prefilling)
+        self._is_turn_of_short = not self._is_turn_of_short
+        if not self._is_turn_of_short:
+            return list(self._prefilling)
+        return sorted(self._prefilling, key=lambda s: (s.priority, self._num_left(s)))
+
+    def _ahead_of(self, sequence: Sequence) -> list[Sequence]:
+        return list(takewhile(lambda other: other is not sequence, self._prefilling))
+
+    def _num_left(self, sequence: Sequence) -> int:
+        num_read = 0 if sequence.row is None else self.cache.length(sequence.row)
+        return len(sequence.prompt_ids) - num_read
 
     def _plan_decode(self) -> tuple[list[DecodeBatch], list[VerifyRun]]:
         by_row = {s.row: s for s in self._decoding if s.row is not None}

@@ -9,8 +9,9 @@ import logging
 from collections.abc import Sequence
 
 from twostroke.engine.answers import Answers
+from twostroke.engine.deadlines import deadline_error
 from twostroke.engine.intake import Intake, Step, Work
-from twostroke.engine.row_copies import run_copies
+from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import Logits
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk, VerifyRun
@@ -45,10 +46,12 @@ class Stepper:
         """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
         for work, reason in step.ended:
             self._answers.tell_end(work, reason)
-        for sequence, fault in run_copies(step.plan.copies, self._runner, self._intake):
-            self._answers.fail([self._intake.work_of(sequence)], fault, "copy a prefix")
+        for work, phase in step.expired:
+            self._answers.tell_fault(work, deadline_error(work.sequence, phase))
+        run_transfers(step.plan.copies, self._runner, self._intake)
         for chunk in step.plan.prefill:
-            if chunk.sequence.phase is not Phase.ENDED:
+            # One whose prefix could not be brought is read from its start in the next step.
+            if chunk.start == self._intake.span_lengths(chunk.row, 1)[0]:
                 self._prefill(chunk)
         for batch in step.plan.decode:
             self._decode(batch)

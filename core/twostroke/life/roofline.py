@@ -59,8 +59,11 @@ class GraphCosts:
             ops += 2.0 * self.weights.num_head * (span.num_chunks - 1)  # logits of each chunk
         return self._against(chunks.busy_s, read_bytes, read_bytes, ops)
 
-    def decode(self, steps: DecodeSteps) -> StrokeRoofline | None:
-        """Of decode steps; None where there were none, or in no time."""
+    def decode(self, steps: DecodeSteps, num_drafted_tokens: int = 0) -> StrokeRoofline | None:
+        """Of decode steps; None where there were none, or in no time.
+
+        Drafted tokens are computed beside those that steps make, behind as many others on average.
+        """
         read_bytes = float(steps.batch_tokens * self.kv_bytes_per_token)
         own_bytes = float(steps.own_tokens * self.kv_bytes_per_token)
         num_rows = 0
@@ -71,6 +74,9 @@ class GraphCosts:
             num_rows += num_steps * batch_size
         first, second = self._ops(0, 1), self._ops(1, 1)  # the cache makes the difference
         ops = num_rows * first + steps.batch_tokens * (second - first)
+        if num_drafted_tokens:
+            mean_tokens = steps.own_tokens / max(1, len(steps))
+            ops += num_drafted_tokens * (first + mean_tokens * (second - first))
         return self._against(steps.busy_s, read_bytes, own_bytes, ops)
 
     def _ops(self, start: int, num_tokens: int) -> float:
@@ -113,13 +119,15 @@ class Bounds:
     costs: Mapping[Stroke, GraphCosts]
     reason: str | None = None
 
-    def roofline(self, chunks: PromptChunks, steps: DecodeSteps) -> Roofline:
+    def roofline(
+        self, chunks: PromptChunks, steps: DecodeSteps, num_drafted_tokens: int = 0
+    ) -> Roofline:
         """That of one sequence."""
         if not self.costs:
             return Roofline(reason=self.reason)
         return Roofline(
             self.costs[Stroke.PREFILL].prefill(chunks),
-            self.costs[Stroke.DECODE].decode(steps),
+            self.costs[Stroke.DECODE].decode(steps, num_drafted_tokens),
             self.reason,
         )
 

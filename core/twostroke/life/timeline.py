@@ -129,7 +129,9 @@ class Timeline:
             total_ms=_ms(self.arrived_at, self.ended_at),
             prefill=self._prefill(prefill_ms),
             decode=self._decode(),
-            roofline=bounds.roofline(self.chunks, self.steps) if bounds else None,
+            roofline=bounds.roofline(self.chunks, self.steps, self.num_drafted_tokens)
+            if bounds
+            else None,
         )
 
     def _other_ms(self, ttft_ms: float | None, *stages_ms: float | None) -> float | None:

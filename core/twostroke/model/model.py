@@ -6,49 +6,29 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
-from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
-from twostroke.engine.engine import NOT_PREPARED, Engine
-from twostroke.errors import UnavailableError
+from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.engine.engine import NOT_PREPARED
 from twostroke.grammar import constraint_from
-from twostroke.life.metrics import EngineMetrics
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.events import SyncTextEvents, TextEvents
-from twostroke.model.loading import Loaded, load
+from twostroke.model.loading import load
+from twostroke.model.opened import OpenedModel
 from twostroke.model.preparing import Prompt, compile_timed, encode_timed
-from twostroke.model.sampling import UNADVISED, build_sampling
+from twostroke.model.sampling import build_sampling
 from twostroke.model.settings import settings_of
-from twostroke.model.status import (
-    fallback_sentence,
-    load_report,
-    memory_report,
-    placement_report,
-)
 from twostroke.timings import Preparation
 from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams, TokenId
 
 
-class Model:
+class Model(OpenedModel):
     """An open model. Any number of prompts may be answered at once, from any thread.
 
     Use it as a context manager, or `close` it.
     """
-
-    def __init__(self, name: str, loaded: Loaded, sampling: SamplingConfig | None = None) -> None:
-        """Takes over a running engine; `open` and `from_config` are the usual ways here."""
-        self.name = name
-        self.bundle = loaded.bundle
-        self.tokenizer = loaded.tokenizer
-        self.template = loaded.template
-        self._opened = loaded.opened
-        self._is_closed = False
-        recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
-        configured = (sampling or SamplingConfig()).model_dump(exclude_none=True)
-        self._sampling_defaults: Mapping[str, Any] = {**UNADVISED, **recommended, **configured}
 
     @classmethod
     def open(
@@ -105,43 +85,6 @@ class Model:
         scheduler = scheduler or SchedulerConfig()
         loaded = load(model, scheduler, plugins, progress, measure_device=measure_device)
         return cls(model.name, loaded, model.sampling)
-
-    @property
-    def engine(self) -> Engine:
-        """The engine below: `submit`, `abort`, `stats`."""
-        return self._opened.engine
-
-    @property
-    def metrics(self) -> EngineMetrics:
-        """Counts of the engine's work since it was opened."""
-        return self._opened.metrics
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens that prompt and answer may take together."""
-        return self._opened.engine.context_tokens
-
-    @property
-    def placement_report(self) -> dict[str, Any]:
-        """For each stroke: backend, device, nodes by provider, a summary. Ready for JSON."""
-        return placement_report(self._opened)
-
-    @property
-    def fallback_sentence(self) -> str | None:
-        """Why another backend runs than the one asked for; None where none had to take over."""
-        return fallback_sentence(self._opened)
-
-    def status(self) -> dict[str, Any]:
-        """Everything that a health check shows. Ready for JSON."""
-        return {
-            "name": self.name,
-            "precision": self.bundle.manifest.precision,
-            "context_tokens": self.context_tokens,
-            "placement": self.placement_report,
-            "fallback": self.fallback_sentence,
-            "memory": memory_report(self.bundle, self._opened),
-            "load": load_report(self._opened),
-        }
 
     def encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
         """Token ids of a text, of ids (which are checked) or of chat messages.
@@ -258,19 +201,6 @@ class Model:
             self.engine, self.tokenizer, request, arrived_at=arrived_at, prepared=prepared
         )
 
-    def close(self, *, drain_timeout_s: float = 0.0) -> None:
-        """Ends what still runs (after up to `drain_timeout_s`) and frees the device."""
-        self._is_closed = True
-        self._opened.close(drain_timeout_s=drain_timeout_s)
-
-    def __repr__(self) -> str:
-        decode = self.placement_report["decode"]
-        state = ", closed" if self._is_closed else ""
-        return (
-            f"<twostroke.Model {self.name!r}: {self.bundle.manifest.precision} on "
-            f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
-        )
-
     def _prepare(
         self, prompt: Prompt, constraint: Constraint | None, params: SamplingParams
     ) -> tuple[Request, Preparation]:
@@ -281,21 +211,6 @@ class Model:
     def _parameters(self, given: Mapping[str, Any]) -> tuple[Constraint | None, SamplingParams]:
         sampling = {name: given[name] for name in given if name not in frozenset(ConstraintKind)}
         return constraint_from(given), self.sampling(**sampling)
-
-    def _refuse_closed(self) -> None:
-        if self._is_closed:
-            raise UnavailableError(f"This model is closed: {self.name}. Open it again to use it.")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def new_request_id() -> str:

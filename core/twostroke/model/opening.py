@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from twostroke.backends.choose import Opened, open_with_fallback
@@ -47,6 +48,10 @@ class _Wanted:
     options: dict[str, Any]
 
 
+def _folder(path: str | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()
+
+
 def open_engine(
     bundle: Bundle,
     model: ModelConfig,
@@ -70,10 +75,14 @@ def open_engine(
         max_rows=scheduler.max_rows,
         max_queue=scheduler.max_queue,
         prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
+        max_stall_ms=scheduler.max_stall_ms,
+        request_timeout_s=scheduler.request_timeout_s,
         context_tokens=model.context_tokens,
         kv_budget_bytes=None if model.kv.budget == "auto" else model.kv.budget,
         reuse_prefixes=model.kv.prefixes.reuse,
         share_prefixes=model.kv.prefixes.share_between_keys,
+        prefix_store_bytes=model.kv.prefixes.store,
+        prefix_store_path=_folder(model.kv.prefixes.store_path),
         speculation=model.speculation.mode,
         max_draft_tokens=model.speculation.max_draft_tokens,
     )

@@ -94,3 +94,20 @@ def test_a_start_that_fails_says_why_and_exits_with_2(
 def test_a_file_that_is_named_must_be_there(capsys):
     assert main(["serve", "--config", "nowhere.yaml"]) == 2
     assert capsys.readouterr().err == "twostroke: error: nowhere.yaml: no such file\n"
+
+
+@pytest.mark.parametrize("setting", [True, False])
+def test_devices_are_measured_unless_the_yaml_says_no(echo_bundle, monkeypatch, setting):
+    from twostroke.config import load_config
+    from twostroke.model import Model
+    from twostroke.server import run as server_run
+
+    asked, loads = [], []
+    monkeypatch.setattr(Model, "from_config", lambda *_, **named: asked.append(named))
+    monkeypatch.setattr(server_run, "serve", lambda config, load: loads.append(load) or 0)
+    chosen = f"server.measure_device={str(setting).lower()}"
+    assert main(["serve", "--set", chosen, "--set", f"models.0.source={echo_bundle}"]) == 0
+    config = load_config(None, [chosen])
+    for load in (*loads, server_run._loader(config)):
+        load(config.models[0], lambda progress: None)
+    assert [named["measure_device"] for named in asked] == [setting, setting]

@@ -244,12 +244,12 @@ def test_a_row_that_a_copy_failed_to_fill_is_nobodys_source():
     run(scheduler)
     follower = submit(scheduler, "follower", ids(100, 40))
     plan = scheduler.plan()
-    scheduler.prefixes.forget(plan.copies[0].target_row)
+    scheduler.prefixes.forget(plan.copies[0].target_row, follower)
     scheduler.end(follower, keep=True)
     scheduler.check()
     assert scheduler.cache.num_kept_rows == 0
     scheduler.end(leader)
-    scheduler.prefixes.forget(0)
+    scheduler.prefixes.forget(0, None)
     scheduler.check()
     assert chunks(run(scheduler)) == []
     submit(scheduler, "next", ids(100, 40))

@@ -47,6 +47,7 @@ def test_the_scheduler_imports_no_arrays_and_no_runtime():
         "dataclasses",
         "enum",
         "itertools",
+        "typing",
     }
 
 

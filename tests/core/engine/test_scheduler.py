@@ -59,14 +59,14 @@ def test_a_long_prompt_is_read_in_chunks_while_others_decode():
     ]
 
 
-def test_short_prompts_share_the_budget_of_a_step_in_order():
+def test_prompts_share_the_budget_of_a_step_oldest_and_shortest_first_by_turns():
     scheduler = make(num_rows=4, chunk=6)
     for name, length in (("a", 2), ("b", 3), ("c", 3), ("d", 1)):
         scheduler.submit(sequence(name, length))
     plan = scheduler.plan()
     assert chunks(plan) == [("a", 0, 2, True), ("b", 0, 3, True), ("c", 0, 1, False)]
     run(scheduler, plan)
-    assert chunks(scheduler.plan()) == [("c", 1, 2, True), ("d", 0, 1, True)]
+    assert chunks(scheduler.plan()) == [("d", 0, 1, True), ("c", 1, 2, True)]
 
 
 def test_the_queue_is_bounded_and_counts_only_those_who_wait():

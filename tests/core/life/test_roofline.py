@@ -58,6 +58,15 @@ def test_decode_reads_the_weights_once_a_step_and_each_cache():
     assert found.bound_by == "bandwidth"
 
 
+def test_drafted_tokens_are_computed_and_read_nothing_more():
+    plain = costs().decode(steps((1, 0.5, 10, 10), (1, 0.5, 14, 14)))
+    drafted = costs().decode(steps((1, 0.5, 10, 10), (1, 0.5, 14, 14)), num_drafted_tokens=5)
+    assert plain is not None
+    assert drafted is not None
+    assert drafted.read_bytes == plain.read_bytes
+    assert drafted.ops - plain.ops == 5 * (2 * (2_000 + 500) + (12 + 1) * PAIR_OPS)
+
+
 def test_of_experts_a_step_reads_those_that_its_rows_are_likely_to_choose():
     experts = Weights(step_bytes=1_000, expert_bytes=8_000, expert_step_bytes=2_000)
     found = costs(weights=experts).decode(steps((1, 1.0, 0, 0), (2, 1.0, 0, 0)))

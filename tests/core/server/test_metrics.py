@@ -82,6 +82,17 @@ def test_what_is_now_is_shown(live):
     assert {dict(labels)["stroke"] for _, labels in nodes} == {"prefill", "decode"}
 
 
+def test_reused_prompts_show(live):
+    prompt = "the same beginning of a prompt, long enough"
+    live.post("/generate", {"prompt": f"{prompt} 1", "max_tokens": 2})
+    before = samples(live)
+    live.post("/generate", {"prompt": f"{prompt} 2", "max_tokens": 2})
+    after = samples(live)
+    asked, found = ("prefix_cache_queries_total", "prefix_cache_hits_total")
+    assert value(after, asked) - value(before, asked) == len(prompt) + 2
+    assert value(after, found) - value(before, found) == len(prompt) + 1
+
+
 def test_made_up_paths_make_one_series(live):
     for path in ("/a", "/b", "/c?d"):
         assert live.get(path).status == 404

@@ -102,3 +102,16 @@ def test_the_log_line_uses_the_same_names(live, caplog):
     assert 0 <= int(facts["cached_tokens"]) < 24  # others have asked the same
     assert facts["batch_size_mean"] == "1.0"
     assert "None" not in line
+
+
+def test_what_was_read_before_is_cached_and_the_rest_is_computed(serve_echo):
+    live = serve_echo()
+    first, second = "x" * 60, "x" * 60 + "y" * 20
+    told = [
+        timings_of(live, "/generate", {"prompt": text}, stream=True)["prefill"]
+        for text in (first, second)
+    ]
+    assert (told[0]["num_cached_tokens"], told[0]["num_computed_tokens"]) == (0, 60)
+    assert told[1]["num_cached_tokens"] > 0
+    assert told[1]["num_cached_tokens"] + told[1]["num_computed_tokens"] == 80
+    assert told[1]["chunks"][0]["start"] == told[1]["num_cached_tokens"]

@@ -93,6 +93,12 @@ _LOAD = (
         _kv_usage,
     ),
     Family("kv_cache_tokens", "gauge", "Tokens that the KV cache holds.", _stat("kv_tokens_total")),
+    Family(
+        "kv_cache_kept_tokens",
+        "gauge",
+        "Tokens of ended sequences, kept for prompts that begin alike.",
+        _stat("kv_tokens_kept"),
+    ),
 )
 _WORK = (
     Family(
@@ -105,6 +111,24 @@ _WORK = (
     Family("prompt_tokens_total", "counter", "Tokens of prompts.", _tokens("prompt_tokens")),
     Family(
         "generation_tokens_total", "counter", "Tokens of answers.", _tokens("generation_tokens")
+    ),
+    Family(
+        "prefix_cache_queries_total",
+        "counter",
+        "Prompt tokens that were looked for in the KV cache.",
+        _stat("num_prompt_tokens"),
+    ),
+    Family(
+        "prefix_cache_hits_total",
+        "counter",
+        "Prompt tokens that were found there and not computed.",
+        _stat("num_cached_tokens"),
+    ),
+    Family(
+        "prefix_copied_tokens_total",
+        "counter",
+        "Tokens copied from row to row for it.",
+        _stat("num_copied_tokens"),
     ),
     Family("engine_steps_total", "counter", "Steps of the engine.", _stat("num_steps")),
     Family(

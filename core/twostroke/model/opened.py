@@ -1,0 +1,101 @@
+"""What an open model is and where it runs, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from twostroke.config.schema import SamplingConfig
+from twostroke.engine.engine import Engine
+from twostroke.errors import UnavailableError
+from twostroke.life.metrics import EngineMetrics
+from twostroke.model.loading import Loaded
+from twostroke.model.sampling import UNADVISED
+from twostroke.model.status import (
+    fallback_sentence,
+    load_report,
+    memory_report,
+    placement_report,
+)
+
+
+class OpenedModel:
+    """Owns the running engine of a model; `Model` adds what it is asked."""
+
+    def __init__(self, name: str, loaded: Loaded, sampling: SamplingConfig | None = None) -> None:
+        """Takes over a running engine; `open` and `from_config` are the usual ways here."""
+        self.name = name
+        self.bundle = loaded.bundle
+        self.tokenizer = loaded.tokenizer
+        self.template = loaded.template
+        self._opened = loaded.opened
+        self._is_closed = False
+        recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
+        configured = (sampling or SamplingConfig()).model_dump(exclude_none=True)
+        self._sampling_defaults: Mapping[str, Any] = {**UNADVISED, **recommended, **configured}
+
+    @property
+    def engine(self) -> Engine:
+        """The engine below: `submit`, `abort`, `stats`."""
+        return self._opened.engine
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """Counts of the engine's work since it was opened."""
+        return self._opened.metrics
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens that prompt and answer may take together."""
+        return self._opened.engine.context_tokens
+
+    @property
+    def placement_report(self) -> dict[str, Any]:
+        """For each stroke: backend, device, nodes by provider, a summary. Ready for JSON."""
+        return placement_report(self._opened)
+
+    @property
+    def fallback_sentence(self) -> str | None:
+        """Why another backend runs than the one asked for; None where none had to take over."""
+        return fallback_sentence(self._opened)
+
+    def status(self) -> dict[str, Any]:
+        """Everything that a health check shows. Ready for JSON."""
+        return {
+            "name": self.name,
+            "precision": self.bundle.manifest.precision,
+            "context_tokens": self.context_tokens,
+            "placement": self.placement_report,
+            "fallback": self.fallback_sentence,
+            "memory": memory_report(self.bundle, self._opened),
+            "load": load_report(self._opened),
+        }
+
+    def close(self, *, drain_timeout_s: float = 0.0) -> None:
+        """Ends what still runs (after up to `drain_timeout_s`) and frees the device."""
+        self._is_closed = True
+        self._opened.close(drain_timeout_s=drain_timeout_s)
+
+    def __repr__(self) -> str:
+        decode = self.placement_report["decode"]
+        state = ", closed" if self._is_closed else ""
+        return (
+            f"<twostroke.Model {self.name!r}: {self.bundle.manifest.precision} on "
+            f"{decode['backend']}, context {self.context_tokens} tokens{state}>"
+        )
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise UnavailableError(f"This model is closed: {self.name}. Open it again to use it.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
