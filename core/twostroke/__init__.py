@@ -18,7 +18,7 @@ from twostroke.types import FinishReason, SamplingParams, Timings
 
 if TYPE_CHECKING:
     from twostroke.config.schema import DEMO_SOURCE
-    from twostroke.model import Answer, AsyncAnswer, Completion, Model, Token
+    from twostroke.model import Answer, AsyncAnswer, Completion, Model, Token, ToolCall
 
 __all__ = [  # without `open`: a star import must not hide Python's own
     "DEMO_SOURCE",
@@ -30,12 +30,15 @@ __all__ = [  # without `open`: a star import must not hide Python's own
     "SamplingParams",
     "Timings",
     "Token",
+    "ToolCall",
     "TwostrokeError",
 ]
 
 _LATE = {
     "DEMO_SOURCE": "twostroke.config.schema",
-    **dict.fromkeys(("Answer", "AsyncAnswer", "Completion", "Model", "Token"), "twostroke.model"),
+    **dict.fromkeys(
+        ("Answer", "AsyncAnswer", "Completion", "Model", "Token", "ToolCall"), "twostroke.model"
+    ),
 }
 
 

@@ -54,7 +54,11 @@ def format_doctor(plugins: Plugins) -> tuple[str, bool]:
 
 def _record_lines(record: PluginRecord) -> list[str]:
     brings = ", ".join(
-        [*(f"backend {n}" for n in record.backends), *(f"exporter {n}" for n in record.exporters)]
+        [
+            *(f"backend {n}" for n in record.backends),
+            *(f"exporter {n}" for n in record.exporters),
+            *(f"parser {n}" for n in record.parsers),
+        ]
     )
     lines = [f"{record.status:8}{record}{f': {brings}' if brings else ''}"]
     return [*lines, *(f"        {line}" for line in record.error.splitlines())]

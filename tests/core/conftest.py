@@ -47,7 +47,7 @@ def twostroke(echo_environment: dict[str, str], tmp_path: Path) -> Run:
     """Runs the command in an empty folder to its end and answers what it wrote."""
 
     def run(
-        *arguments: object, stdin: str = "", timeout_s: float = 60, **variables: str
+        *arguments: object, stdin: str = "", timeout_s: float = 180, **variables: str
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "twostroke", *map(str, arguments)],

@@ -18,9 +18,9 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
     with file_lock(path, lambda: None):
         thread = threading.Thread(target=second)
         thread.start()
-        assert waiting.wait(10)
+        assert waiting.wait(60)
         order.append("first")
-    thread.join(10)
+    thread.join(60)
     assert order == ["first", "second"]
 
 

@@ -290,7 +290,7 @@ def test_two_processes_export_once(gguf: Path, tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    answers = [process.communicate(timeout=60)[0].strip() for process in processes]
+    answers = [process.communicate(timeout=180)[0].strip() for process in processes]
     assert answers[0] == answers[1]
     assert is_bundle(Path(answers[0]))
     assert log.read_text() == "export "

@@ -10,6 +10,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(sys.platform != "linux", reason="reads peaks from /proc"),
 ]
 

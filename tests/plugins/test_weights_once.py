@@ -14,6 +14,7 @@ pss_kib = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "weights
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(
         not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell the PSS"
     ),

@@ -19,6 +19,7 @@ from twostroke.backends import hookspecs
 from twostroke.backends.hookspecs import ExporterSpec
 from twostroke.backends.protocol import API_VERSION, BackendSpec
 from twostroke.errors import PluginError
+from twostroke.text.parsers import ParserSpec, families
 
 GROUP = "twostroke"
 _log = logging.getLogger(__name__)
@@ -28,8 +29,8 @@ _log = logging.getLogger(__name__)
 class PluginRecord:
     """What became of one entry point. `status` is loaded, blocked or failed.
 
-    `backends` and `exporters` are the names it brings; of a plugin that failed, the names that
-    it would have brought, as far as they are known.
+    `backends`, `exporters` and `parsers` are the names it brings; of a plugin that failed, the
+    names that it would have brought, as far as they are known.
     """
 
     name: str
@@ -39,6 +40,7 @@ class PluginRecord:
     error: str = ""
     backends: tuple[str, ...] = ()
     exporters: tuple[str, ...] = ()
+    parsers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} ({self.distribution} {self.version})".replace(" )", ")")
@@ -51,6 +53,7 @@ class Plugins:
     backends: Mapping[str, BackendSpec]
     exporters: Mapping[str, ExporterSpec]
     records: tuple[PluginRecord, ...]
+    parsers: Mapping[str, ParserSpec] = field(default_factory=dict)
 
     def failure(self, name: str) -> PluginRecord | None:
         """The failed or blocked plugin whose entry point or backend has this name."""
@@ -67,10 +70,13 @@ class _Found:
     record: PluginRecord
     backends: list[BackendSpec] = field(default_factory=list)
     exporters: list[ExporterSpec] = field(default_factory=list)
+    parsers: list[ParserSpec] = field(default_factory=list)
 
 
 def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugins:
     """Loads every plugin that is installed, and the objects in `extra`, in that order.
+
+    The parsers that come with twostroke need no entry point: they are always there.
 
     `block` holds entry-point names, distributions, or `distribution:name` where two entry points
     share a name. Nothing of a blocked plugin is imported.
@@ -81,6 +87,7 @@ def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugin
     blocked = frozenset(block)
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
+    own = _collect(manager, families, PluginRecord("parsers", "twostroke", "", "loaded"))
     found = [_from_entry_point(manager, entry, blocked) for entry in _entry_points()]
     for plugin in extra:
         name = getattr(plugin, "__name__", type(plugin).__name__)
@@ -88,8 +95,12 @@ def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugin
         found.append(_collect(manager, plugin, given))
     backends = _by_name("backend", ((f.record, f.backends) for f in found))
     exporters = _by_name("exporter", ((f.record, f.exporters) for f in found))
+    parsers = _by_name("parser", ((f.record, f.parsers) for f in (own, *found)))
     return Plugins(
-        MappingProxyType(backends), MappingProxyType(exporters), tuple(f.record for f in found)
+        MappingProxyType(backends),
+        MappingProxyType(exporters),
+        tuple(f.record for f in found),
+        MappingProxyType(parsers),
     )
 
 
@@ -140,12 +151,13 @@ def _collect(manager: pluggy.PluginManager, plugin: Any, record: PluginRecord) -
             raise PluginError(f"implements {', '.join(unknown)}, which twostroke does not know")
         backends = _call(manager, "twostroke_backends", name, BackendSpec)
         exporters = _call(manager, "twostroke_exporters", name, ExporterSpec)
+        parsers = _call(manager, "twostroke_parsers", name, ParserSpec)
     except (Exception, SystemExit) as error:
         if manager.has_plugin(name):
             manager.unregister(name=name)
         why = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
         return _failed(record, why)
-    for spec in (*backends, *exporters):
+    for spec in (*backends, *exporters, *parsers):
         if spec.api_version != API_VERSION:
             newer = spec.api_version > API_VERSION
             return _failed(
@@ -158,8 +170,9 @@ def _collect(manager: pluggy.PluginManager, plugin: Any, record: PluginRecord) -
         record,
         backends=tuple(spec.name for spec in backends),
         exporters=tuple(spec.name for spec in exporters),
+        parsers=tuple(spec.name for spec in parsers),
     )
-    return _Found(record, backends, exporters)
+    return _Found(record, backends, exporters, parsers)
 
 
 def _call(manager: pluggy.PluginManager, hook: str, plugin_name: str, kind: type[Any]) -> list[Any]:

@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pluggy
 
 from twostroke.backends.protocol import BackendSpec
+
+if TYPE_CHECKING:
+    from twostroke.text.parsers import ParserSpec
 
 PROJECT = "twostroke"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -88,3 +92,8 @@ def twostroke_backends() -> Sequence[BackendSpec]:  # type: ignore[empty-body]
 @hookspec
 def twostroke_exporters() -> Sequence[ExporterSpec]:  # type: ignore[empty-body]
     """Answers the exporters this plugin brings."""
+
+
+@hookspec
+def twostroke_parsers() -> Sequence[ParserSpec]:  # type: ignore[empty-body]
+    """Answers the parsers of reasoning and calls that this plugin brings."""

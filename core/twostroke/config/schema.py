@@ -193,6 +193,12 @@ class ModelConfig(_Section):
     kv: KVConfig = KVConfig()
     speculation: SpeculationConfig = SpeculationConfig()
     sampling: SamplingConfig = SamplingConfig()
+    parser: str = Field(
+        "auto",
+        min_length=1,
+        description="what reads reasoning and calls of functions in answers: auto, by the chat "
+        "template; none; or a family's name, e.g. hermes",
+    )
 
     @property
     def both_precisions(self) -> str:

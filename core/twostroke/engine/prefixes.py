@@ -4,9 +4,7 @@ A sequence's prompt is compared with every row of its scope when its first chunk
 when it arrives, so that of many that begin alike only the first is computed: the others wait for
 it (`awaits`), which is no loss, because it is ahead of them.
 
-What is lost when a row is needed follows GreedyDual (Young 1994): a row is worth what it would
-cost to compute again, which is the tokens that no other row holds, on top of what the last row
-that went was worth. So the least recently used go first, and among them the cheapest.
+What is lost when a row is needed, `row_worth` says.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from twostroke.engine.kv_cache import KVCache, RowState
 from twostroke.engine.placement import choose_row
 from twostroke.engine.prefix_index import PrefixIndex, unshared_tokens
 from twostroke.engine.prefix_store import PrefixStore, StoredPrefix
+from twostroke.engine.row_worth import RowWorth
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.token_bytes import common_tokens
 from twostroke.engine.transfers import RowCopy, RowRestore, RowSave, Transfer
@@ -66,9 +65,7 @@ class Prefixes:
         self._has_scopes = has_scopes
         self._packs_rows = packs_rows
         self._index = PrefixIndex()
-        self._worth_floor = 0  # what the last row that went was worth
-        self._floors: dict[int, tuple[int, int]] = {}  # of kept rows, when last used: floor, tick
-        self._tick = 0
+        self._worth = RowWorth()
 
     def awaits(self, sequence: Sequence, ahead: Iterable[Sequence]) -> bool:
         """Whether one of those ahead will hold more of the prompt than any row does now.
@@ -151,14 +148,14 @@ class Prefixes:
             self._forget_kept(row)
 
     def kept_rows(self) -> Iterator[RowSave]:
-        """All that is kept, to be stored; what is worth most comes last."""
-        for row in sorted(self._floors, key=self._floors.__getitem__):
+        """All that is kept, to be stored; what was used last comes last."""
+        for row in self._worth.rows():
             yield from self._save(row)
 
     def check(self) -> None:
         """Proves that index and cache speak of the same rows. Raises AssertionError."""
         kept = self._cache.rows(RowState.KEPT)
-        assert sorted(self._floors) == kept
+        assert sorted(self._worth.rows()) == kept
         assert set(kept) <= set(self._index.rows())
         assert all(self._cache.state(row) is not RowState.FREE for row in self._index.rows())
 
@@ -200,10 +197,7 @@ class Prefixes:
 
     def _cheapest(self, newcomer: Sequence) -> int:
         """The kept row that is worth least."""
-        unshared = self._unshared(newcomer)
-        return min(
-            self._floors, key=lambda row: (self._floors[row][0] + unshared[row], self._floors[row])
-        )
+        return self._worth.cheapest(self._unshared(newcomer))
 
     def _unshared(self, newcomer: Sequence | None = None) -> dict[int, int]:
         """Of each known row the tokens that neither another one nor the newcomer's will hold."""
@@ -216,9 +210,8 @@ class Prefixes:
     def _lose(self, row: int, *, is_used_up: bool) -> list[Transfer]:
         transfers: list[Transfer] = []
         if not is_used_up:
-            worth = self._floors[row][0] + self._unshared()[row]
-            self._worth_floor = max(self._worth_floor, worth)
             transfers += self._save(row)
+            self._worth.note_loss(row, self._unshared())
         self._forget_kept(row)
         return transfers
 
@@ -241,7 +234,7 @@ class Prefixes:
         return entry, num_tokens
 
     def _forget_kept(self, row: int) -> None:
-        del self._floors[row]
+        self._worth.forget(row)
         self._index.drop(row)
         self._cache.evict(row)
 
@@ -249,13 +242,12 @@ class Prefixes:
         copy = RowCopy(source, target, self._cache.length(source), None)
         self._cache.move(source, target)
         self._index.move(source, target)
-        self._floors[target] = self._floors.pop(source)
+        self._worth.move(source, target)
         return copy
 
     def _touch(self, row: int) -> None:
-        self._tick += 1
         if self._cache.state(row) is RowState.KEPT:
-            self._floors[row] = (self._worth_floor, self._tick)
+            self._worth.use(row)
 
     def _count(self, sequence: Sequence, transfers: Iterable[Transfer]) -> None:
         self.counts.num_prompt_tokens += len(sequence.prompt_ids)

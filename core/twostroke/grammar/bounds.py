@@ -131,19 +131,35 @@ def _check_choices(choices: Any, name: str) -> None:
         )
 
 
-def _check_lark(text: str, name: str) -> None:
-    if text.count(":") > MAX_RULES:  # each rule has one
-        raise RequestError(f"{name} has more than {MAX_RULES:,} rules.", param=name)
-    if _REPEATED_REPETITION.search(text):
-        _check_pattern(text[:MAX_PATTERN_BYTES], name)
+def schemas_of(text: str, name: str) -> tuple[list[Any], str]:
+    """The schemas behind `%json` in a Lark grammar, and the grammar without them.
+
+    Raises:
+        RequestError: one of them is not JSON, or nested too deeply to be read.
+    """
+    schemas, rules, end = [], "", 0
     for found in re.finditer(r"%json\s*", text):
+        if found.start() < end:
+            continue  # within a schema
+        rules += text[end : found.start()]
         try:
-            schema, _ = json.JSONDecoder().raw_decode(text, found.end())
+            schema, end = json.JSONDecoder().raw_decode(text, found.end())
         except RecursionError:
             raise _too_deep(name) from None
         except ValueError as error:
             raise RequestError(f"%json in {name} is not JSON: {error}.", param=name) from None
+        schemas.append(schema)
+    return schemas, rules + text[end:]
+
+
+def _check_lark(text: str, name: str) -> None:
+    schemas, rules = schemas_of(text, name)
+    for schema in schemas:
         check_schema(schema, name)
+    if rules.count(":") > MAX_RULES:  # each rule has one
+        raise RequestError(f"{name} has more than {MAX_RULES:,} rules.", param=name)
+    if _REPEATED_REPETITION.search(rules):
+        _check_pattern(rules[:MAX_PATTERN_BYTES], name)
 
 
 def _too_deep(name: str) -> RequestError:

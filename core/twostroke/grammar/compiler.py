@@ -13,7 +13,7 @@ import tokenizers
 
 from twostroke.errors import BundleError, InstallError, RequestError
 from twostroke.grammar.bounded import run_bounded
-from twostroke.grammar.bounds import check_constraint, parsed
+from twostroke.grammar.bounds import check_constraint, parsed, schemas_of
 from twostroke.grammar.matcher import Matcher, first_line
 from twostroke.types import Constraint, ConstraintKind, TokenId
 
@@ -23,6 +23,11 @@ MAX_LEXER_STATES = 50_000  # 1 to 2 kB each
 # Between the tokens of JSON: nothing, one space, or a new line with its indentation. Small models
 # that may write any whitespace write nothing else.
 _WHITESPACE = r"(\n[ \t]{0,32}| )?"
+JSON_OPTIONS = {
+    "whitespace_pattern": _WHITESPACE,
+    # An escape may be half of a surrogate pair, which is no text.
+    "json_allow_general_unicode_escapes": False,
+}
 
 
 class Grammars:
@@ -67,7 +72,10 @@ class Grammars:
 
     def _compile(self, constraint: Constraint) -> Any:
         check_constraint(constraint)
-        if self._vocabulary is None:
+        if constraint.kind is ConstraintKind.GRAMMAR:
+            _try_schemas(constraint)
+        names_tokens = constraint.kind is ConstraintKind.GRAMMAR and "<[" in constraint.text
+        if self._vocabulary is None and not names_tokens:
             # What is wrong is said at once, not after a large vocabulary was read.
             _bounded(constraint, _bytes_vocabulary())
         return _bounded(constraint, self._read_vocabulary())
@@ -104,6 +112,19 @@ def _bounded(constraint: Constraint, vocabulary: Any) -> Any:
     )
 
 
+def _try_schemas(constraint: Constraint) -> None:
+    """Refuses a grammar with a schema that nothing satisfies: tokens before it would hide that."""
+    name = constraint.kind.value
+    schemas, _ = schemas_of(constraint.text, name)
+    kind = ConstraintKind.JSON_SCHEMA
+    each = [Constraint(kind, json.dumps(schema)) for schema in schemas]
+    run_bounded(
+        lambda: [_native(one, _bytes_vocabulary()) for one in each],
+        limit_s=COMPILE_LIMIT_S,
+        param=name,
+    )
+
+
 def _native(constraint: Constraint, vocabulary: Any) -> Any:
     """An LLMatcher that can begin."""
     name, guidance = constraint.kind.value, _guidance()
@@ -132,11 +153,7 @@ def _source(constraint: Constraint) -> str:
             is_any = constraint.kind is ConstraintKind.JSON_OBJECT
             source = native.grammar_from_json_schema(
                 '{"type": "object"}' if is_any else text,
-                overrides={
-                    "whitespace_pattern": _WHITESPACE,
-                    # An escape may be half of a surrogate pair, which is no text.
-                    "json_allow_general_unicode_escapes": False,
-                },
+                overrides=JSON_OPTIONS,
             )
         case ConstraintKind.REGEX:
             source = native.grammar_from_regex(text)

@@ -4,6 +4,7 @@ from twostroke.model.answer import Answer, AsyncAnswer, Completion, Token
 from twostroke.model.events import AnswerEvent, TextEvent, TextEvents
 from twostroke.model.model import Model
 from twostroke.model.preparing import Prompt
+from twostroke.model.read_answer import ReadAnswer, ToolCall
 
 __all__ = [
     "Answer",
@@ -12,7 +13,9 @@ __all__ = [
     "Completion",
     "Model",
     "Prompt",
+    "ReadAnswer",
     "TextEvent",
     "TextEvents",
     "Token",
+    "ToolCall",
 ]

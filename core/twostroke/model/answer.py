@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from twostroke.model.asking import Ready
 from twostroke.model.events import AnswerEvent, SyncTextEvents, TextEvent, TextEvents
+from twostroke.model.read_answer import ReadAnswer, ToolCall
+from twostroke.text.parsers import Content, Delta
+from twostroke.text.parsers.spec import new_call_id
 from twostroke.types import FailedEvent, FinishedEvent, FinishReason, Timings, TokenId, TokenLogprob
 
 
@@ -34,6 +38,9 @@ class Token:
 class Completion:
     """A whole answer; `str(completion)` is its text.
 
+    Of an answer in a chat, `reasoning` is what the model thought before it, and `tool_calls` are
+    the functions it calls; neither is part of `text`. (The tokens one by one have all of it.)
+
     `token_ids` are those that were made, without the end-of-sequence token, which
     `num_completion_tokens` counts.
     """
@@ -44,6 +51,8 @@ class Completion:
     num_completion_tokens: int
     timings: Timings
     token_ids: tuple[TokenId, ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
 
     def __str__(self) -> str:
         return self.text
@@ -52,15 +61,19 @@ class Completion:
 class _Gathered:
     """What an answer has brought so far."""
 
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
+    def __init__(self, ready: Ready | None = None) -> None:
+        self._prepared(ready)
         self._token_ids: list[TokenId] = []
         self._completion: Completion | None = None
 
+    def _prepared(self, ready: Ready | None) -> None:
+        self._parser = None if ready is None else ready.parser
+        self._read = ReadAnswer(new_call_id if ready is None else ready.new_call_id)
+
     @property
     def text(self) -> str:
-        """The text so far."""
-        return "".join(self._pieces)
+        """The answer's own text so far."""
+        return self._read.text
 
     @property
     def completion(self) -> Completion | None:
@@ -74,14 +87,19 @@ class _Gathered:
             TwostrokeError: the sequence failed.
         """
         if isinstance(event, TextEvent):
-            self._pieces.append(event.text)
+            self._read.add(self._parsed(event.text))
             if event.index == len(self._token_ids):
                 self._token_ids.append(event.token_id)
             return Token(event.text, event.token_id, event.index, event.logprob)
         if isinstance(event, FailedEvent):
             raise event.error
+        if self._parser is not None:
+            self._read.add(self._parser.finish())
         self._completion = self._complete(event)
         return None
+
+    def _parsed(self, text: str) -> Sequence[Delta]:
+        return [Content(text)] if self._parser is None else self._parser.push(text)
 
     def _complete(self, event: FinishedEvent) -> Completion:
         return Completion(
@@ -91,6 +109,8 @@ class _Gathered:
             num_completion_tokens=event.num_completion_tokens,
             timings=event.timings,
             token_ids=tuple(self._token_ids),
+            reasoning=self._read.reasoning,
+            tool_calls=tuple(self._read.tool_calls),
         )
 
 
@@ -100,8 +120,8 @@ class Answer(_Gathered):
     Leaving the loop early and closing (or dropping) the answer ends the sequence.
     """
 
-    def __init__(self, events: SyncTextEvents) -> None:
-        super().__init__()
+    def __init__(self, events: SyncTextEvents, ready: Ready | None = None) -> None:
+        super().__init__(ready)
         self._events = events
 
     def __iter__(self) -> Self:
@@ -144,8 +164,8 @@ class AsyncAnswer(_Gathered):
     for; only then a prompt that is wrong raises.
     """
 
-    def __init__(self, start: Callable[[], Callable[[], TextEvents]]) -> None:
-        """`start` tokenises, and returns what submits; the first runs in a thread."""
+    def __init__(self, start: Callable[[], tuple[Callable[[], TextEvents], Ready]]) -> None:
+        """`start` tokenises, in a thread; it returns what submits, and what it has prepared."""
         super().__init__()
         self._start = start
         self._events: TextEvents | None = None
@@ -158,7 +178,8 @@ class AsyncAnswer(_Gathered):
         if self._is_closed:
             raise StopAsyncIteration
         if self._events is None:
-            submit = await asyncio.to_thread(self._start)
+            submit, ready = await asyncio.to_thread(self._start)
+            self._prepared(ready)
             self._events = submit()
         token = self._gather(await anext(self._events))
         if token is None:

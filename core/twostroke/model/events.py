@@ -57,13 +57,15 @@ class AnswerText:
         request: Request,
         arrived_at: float,
         clock: Clock = time.monotonic,
+        shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
+        """`shown_ids` are control tokens that are written out as text."""
         self.is_stopped = False
         self._arrived_at = arrived_at
         self._clock = clock
         self._busy_s = 0.0
         self._num_prompt_tokens = len(request.prompt_ids)
-        self._detokenizer = Detokenizer(tokenizer, request.prompt_ids)
+        self._detokenizer = Detokenizer(tokenizer, request.prompt_ids, shown_ids)
         self._matcher = StopMatcher(request.sampling.stop)
         self._last: TokenEvent | None = None
 
@@ -120,12 +122,17 @@ class _ReadyEvents:
     """What both kinds of iterator share: the events that wait to be read, and the stop."""
 
     def __init__(
-        self, engine: Engine, tokenizer: Tokenizer, request: Request, arrived_at: float | None
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        request: Request,
+        arrived_at: float | None,
+        shown_ids: frozenset[TokenId],
     ) -> None:
         self._engine = engine
         self._request_id = request.request_id
         self._arrived_at = time.monotonic() if arrived_at is None else arrived_at
-        self._text = AnswerText(tokenizer, request, self._arrived_at)
+        self._text = AnswerText(tokenizer, request, self._arrived_at, shown_ids=shown_ids)
         self._ready: deque[AnswerEvent] = deque()
 
     def _take(self, event: Event) -> None:
@@ -150,13 +157,14 @@ class TextEvents(_ReadyEvents):
         *,
         arrived_at: float | None = None,
         prepared: Preparation = NOT_PREPARED,
+        shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
         """Submits `request`; call it in the event loop that will iterate.
 
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        super().__init__(engine, tokenizer, request, arrived_at)
+        super().__init__(engine, tokenizer, request, arrived_at, shown_ids)
         self._events = AsyncEvents(engine, request, arrived_at=self._arrived_at, prepared=prepared)
 
     def __aiter__(self) -> Self:
@@ -184,13 +192,14 @@ class SyncTextEvents(_ReadyEvents):
         *,
         arrived_at: float | None = None,
         prepared: Preparation = NOT_PREPARED,
+        shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
         """Submits `request`.
 
         Raises:
             RequestError, ContextLengthError, UnavailableError: the engine refuses it.
         """
-        super().__init__(engine, tokenizer, request, arrived_at)
+        super().__init__(engine, tokenizer, request, arrived_at, shown_ids)
         self._events = SyncEvents(engine, request, arrived_at=self._arrived_at, prepared=prepared)
 
     def __iter__(self) -> Self:

@@ -15,6 +15,7 @@ from twostroke.model.opening import OpenEngine, open_engine
 from twostroke.model.precisions import check_precisions, export_options
 from twostroke.source import open_resolved, resolve_source
 from twostroke.text import ChatTemplate, Tokenizer
+from twostroke.text.parsers import AnswerReader, choose_reader
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ class Loaded:
     bundle: Bundle
     tokenizer: Tokenizer
     template: ChatTemplate | None
+    reader: AnswerReader | None
     opened: OpenEngine
 
 
@@ -69,5 +71,7 @@ def load(
         log.warning(
             "%s has no chat template: it completes prompts and refuses messages", model.name
         )
+    source = None if template is None else template.source
+    reader = choose_reader(plugins.parsers, model.parser, source, tokenizer)
     opened = open_engine(bundle, model, scheduler, plugins, measure_device=measure_device)
-    return Loaded(bundle, tokenizer, template, opened)
+    return Loaded(bundle, tokenizer, template, reader, opened)

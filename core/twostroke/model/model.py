@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,17 @@ from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.engine import NOT_PREPARED
-from twostroke.grammar import constraint_from
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
+from twostroke.model.asking import Ready, asked_of, make_ready
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import load
 from twostroke.model.opened import OpenedModel
-from twostroke.model.preparing import Prompt, compile_timed, encode_timed
+from twostroke.model.preparing import Prompt, encode_timed
 from twostroke.model.sampling import build_sampling
 from twostroke.model.settings import settings_of
+from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
-from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams, TokenId
+from twostroke.types import Request, SamplingParams, TokenId
 
 
 class Model(OpenedModel):
@@ -86,23 +86,27 @@ class Model(OpenedModel):
         loaded = load(model, scheduler, plugins, progress, measure_device=measure_device)
         return cls(model.name, loaded, model.sampling)
 
-    def encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
+    def encode(self, prompt: Prompt, tools: ToolUse | None = None) -> tuple[TokenId, ...]:
         """Token ids of a text, of ids (which are checked) or of chat messages.
+
+        With `tools` the model is told of the functions in them, for which messages are needed.
 
         Takes about a second for a million characters: never call it on an event loop.
 
         Raises:
             RequestError: the prompt is empty, malformed or outside of the vocabulary.
         """
-        return self.encode_timed(prompt)[0]
+        return self.encode_timed(prompt, tools)[0]
 
-    def encode_timed(self, prompt: Prompt) -> tuple[tuple[TokenId, ...], Preparation]:
+    def encode_timed(
+        self, prompt: Prompt, tools: ToolUse | None = None
+    ) -> tuple[tuple[TokenId, ...], Preparation]:
         """As `encode`, and what rendering the template and tokenising took.
 
         Raises:
             RequestError: as `encode`.
         """
-        return encode_timed(self.tokenizer, self.template, prompt)
+        return encode_timed(self.tokenizer, self.template, prompt, tools)
 
     def sampling(self, **given: Any) -> SamplingParams:
         """The given values over the configured ones over what the model recommends.
@@ -132,20 +136,25 @@ class Model(OpenedModel):
             prompt: a text, token ids or chat messages.
             given: what `sampling` takes, and at most one constraint on the answer:
                 `json_schema` (an object), `json_object=True`, `regex`, `choice` (a list of
-                strings) or `grammar` (llguidance's Lark dialect).
+                strings) or `grammar` (llguidance's Lark dialect). With messages: `tools`,
+                `tool_choice` and `parallel_tool_calls` in OpenAI's form; the completion then holds
+                `tool_calls`.
 
         Raises:
             RequestError: the prompt, a parameter or the constraint is wrong.
             UnavailableError: too many requests wait already, or the model is closed.
         """
         self._refuse_closed()
-        arrived_at = time.monotonic()
-        request, prepared = self._prepare(prompt, *self._parameters(given))
-        return Answer(
-            SyncTextEvents(
-                self.engine, self.tokenizer, request, arrived_at=arrived_at, prepared=prepared
-            )
+        ready = make_ready(self, prompt, asked_of(self, given))
+        events = SyncTextEvents(
+            self.engine,
+            self.tokenizer,
+            ready.request,
+            arrived_at=ready.arrived_at,
+            prepared=ready.prepared,
+            shown_ids=ready.shown_ids,
         )
+        return Answer(events, ready)
 
     def complete(self, prompt: Prompt, **given: Any) -> Completion:
         """A whole answer.
@@ -167,13 +176,19 @@ class Model(OpenedModel):
             UnavailableError: the model is closed.
         """
         self._refuse_closed()
-        constraint, params = self._parameters(given)
+        asked = asked_of(self, given)
 
-        def start() -> Callable[[], TextEvents]:
+        def start() -> tuple[Callable[[], TextEvents], Ready]:
             self._refuse_closed()
-            arrived_at = time.monotonic()
-            request, prepared = self._prepare(prompt, constraint, params)
-            return lambda: self.events(request, arrived_at=arrived_at, prepared=prepared)
+            ready = make_ready(self, prompt, asked)
+            submit = partial(
+                self.events,
+                ready.request,
+                arrived_at=ready.arrived_at,
+                prepared=ready.prepared,
+                shown_ids=ready.shown_ids,
+            )
+            return submit, ready
 
         return AsyncAnswer(start)
 
@@ -183,6 +198,7 @@ class Model(OpenedModel):
         *,
         arrived_at: float | None = None,
         prepared: Preparation = NOT_PREPARED,
+        shown_ids: frozenset[TokenId] = frozenset(),
     ) -> TextEvents:
         """Submits a request; its events, for whoever serves it. Call it in a running event loop.
 
@@ -192,27 +208,17 @@ class Model(OpenedModel):
             request: with ids from `encode` and parameters from `sampling`.
             arrived_at: when it came in, by `time.monotonic`; None is now.
             prepared: what was done since; `encode_timed` says it.
+            shown_ids: control tokens that a parser of the answer must see as text.
 
         Raises:
             ContextLengthError: the prompt leaves no room for an answer.
             UnavailableError: too many requests wait already, or the engine is stopping.
         """
         return TextEvents(
-            self.engine, self.tokenizer, request, arrived_at=arrived_at, prepared=prepared
+            self.engine,
+            self.tokenizer,
+            request,
+            arrived_at=arrived_at,
+            prepared=prepared,
+            shown_ids=shown_ids,
         )
-
-    def _prepare(
-        self, prompt: Prompt, constraint: Constraint | None, params: SamplingParams
-    ) -> tuple[Request, Preparation]:
-        ids, prepared = self.encode_timed(prompt)
-        prepared = compile_timed(self.engine.compile, constraint, prepared)
-        return Request(new_request_id(), ids, params, constraint), prepared
-
-    def _parameters(self, given: Mapping[str, Any]) -> tuple[Constraint | None, SamplingParams]:
-        sampling = {name: given[name] for name in given if name not in frozenset(ConstraintKind)}
-        return constraint_from(given), self.sampling(**sampling)
-
-
-def new_request_id() -> str:
-    """A fresh id for a request."""
-    return uuid.uuid4().hex

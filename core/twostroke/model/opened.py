@@ -29,6 +29,7 @@ class OpenedModel:
         self.bundle = loaded.bundle
         self.tokenizer = loaded.tokenizer
         self.template = loaded.template
+        self.reader = loaded.reader  # of reasoning and calls in answers; None reads neither
         self._opened = loaded.opened
         self._is_closed = False
         recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)

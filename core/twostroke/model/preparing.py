@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard, cast
 
+from twostroke.errors import RequestError
 from twostroke.life.timeline import Clock
 from twostroke.text import (
     ChatTemplate,
@@ -16,6 +17,7 @@ from twostroke.text import (
     encode_rendered,
     render_chat,
 )
+from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
 from twostroke.types import Constraint, TokenId
 
@@ -27,18 +29,23 @@ def encode_timed(
     tokenizer: Tokenizer,
     template: ChatTemplate | None,
     prompt: Prompt,
+    tools: ToolUse | None = None,
     clock: Clock = time.monotonic,
 ) -> tuple[tuple[TokenId, ...], Preparation]:
     """The token ids of a prompt, and what rendering and tokenising took.
+
+    With `tools` the model is told of the functions in them, for which messages are needed.
 
     Raises:
         RequestError: the prompt is empty, malformed or outside of the vocabulary.
     """
     began = clock()
-    if not _is_chat(prompt):
+    if not is_chat(prompt):
+        if tools is not None:
+            raise RequestError("tools need messages, not a prompt.", param="tools")
         ids = encode_prompt(tokenizer, cast("str | Sequence[TokenId]", prompt))
         return ids, Preparation(tokenise_ms=(clock() - began) * 1e3)
-    rendered = render_chat(tokenizer, template, prompt)
+    rendered = render_chat(tokenizer, template, prompt, () if tools is None else tools.tools)
     template_ms, began = (clock() - began) * 1e3, clock()
     ids = encode_rendered(tokenizer, rendered)
     return ids, Preparation(template_ms=template_ms, tokenise_ms=(clock() - began) * 1e3)
@@ -62,5 +69,6 @@ def compile_timed(
     return replace(prepared, constraint_ms=(clock() - began) * 1e3)
 
 
-def _is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
+def is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
+    """Whether a prompt is messages."""
     return isinstance(prompt, Sequence) and any(isinstance(item, Mapping) for item in prompt)

@@ -16,8 +16,11 @@ from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body,
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.structure import asked_constraint
+from twostroke.server.tool_shapes import delta_shape, finish_reason, whole_message
 from twostroke.server.turn import Turn, gather
 from twostroke.server.unsupported import refuse_unsupported
+from twostroke.text.parsers import CallBegin, Delta
+from twostroke.text.tools import tool_use
 from twostroke.types import FinishedEvent, TokenLogprob
 
 
@@ -27,6 +30,9 @@ class ChatBody(OpenAIFields):
     messages: Messages
     logprobs: bool | None = None
     top_logprobs: Int | None = None
+    tools: Any = None  # `tool_use` checks it, and `tool_choice`
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.
@@ -49,17 +55,24 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/chat/completions`, streamed or whole."""
     raw = await read_json(request)
     body = check_shape(ChatBody, raw)
-    refuse_unsupported(raw, taken=("logprobs", "top_logprobs"))
-    turn = await begin(request, body, body.messages, asked_constraint(raw))
+    refuse_unsupported(raw, taken=("logprobs", "top_logprobs", "tools", "tool_choice"))
+    turn = await begin(
+        request,
+        body,
+        body.messages,
+        asked_constraint(raw),
+        tool_use(body.tools, body.tool_choice, body.parallel_tool_calls),
+        reads_sections=True,
+    )
     if body.stream:
         return await stream(request, turn, ChatFrames(turn, wants_usage=body.wants_usage))
     whole = await gather(turn)
     tokenizer = turn.model.tokenizer
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": whole.text, "refusal": None},
+        "message": whole_message(whole.parts),
         "logprobs": chat_logprobs(tokenizer, whole.logprobs) if body.logprobs else None,
-        "finish_reason": whole.finished.reason,
+        "finish_reason": finish_reason(whole.finished, called=bool(whole.parts.tool_calls)),
     }
     return json_reply(answer_body(turn, "chat.completion", "chatcmpl", choice))
 
@@ -69,7 +82,9 @@ class ChatFrames(SseFrames):
 
     def __init__(self, turn: Turn, *, wants_usage: bool) -> None:
         super().__init__(turn, "chat.completion.chunk", "chatcmpl", wants_usage=wants_usage)
+        self._turn = turn
         self._tokenizer = turn.model.tokenizer
+        self._has_called = False
         self._waiting: list[TokenLogprob] = []  # of tokens whose text is not certain yet
 
     def opening(self) -> bytes:
@@ -77,16 +92,24 @@ class ChatFrames(SseFrames):
         return self.chunk(_choice({"role": "assistant", "content": ""}))
 
     def token(self, event: TextEvent) -> bytes:
-        """The token's text; no chunk while a character is incomplete."""
+        """The token's text and what it is; no chunk while that is uncertain."""
         if event.logprob is not None:
             self._waiting.append(event.logprob)
-        if not event.text:
-            return b""
-        return self.chunk(_choice({"content": event.text}, logprobs=self._logprobs()))
+        return self._chunks(self._turn.read(event.text)) if event.text else b""
 
     def closing(self, event: FinishedEvent) -> Iterable[bytes]:
-        """The finish reason, the usage where asked for, `[DONE]`."""
-        return self.closing_chunks(event, _choice({}, event.reason, self._logprobs()))
+        """What was held back, the finish reason, the usage where asked for, `[DONE]`."""
+        yield self._chunks(self._turn.read_rest())
+        reason = finish_reason(event, called=self._has_called)
+        yield from self.closing_chunks(event, _choice({}, reason, self._logprobs()))
+
+    def _chunks(self, deltas: Iterable[Delta]) -> bytes:
+        chunks = []
+        for delta in deltas:
+            self._has_called |= isinstance(delta, CallBegin)
+            shape = delta_shape(delta, self._turn.new_call_id)
+            chunks.append(self.chunk(_choice(shape, logprobs=self._logprobs())))
+        return b"".join(chunks)
 
     def _logprobs(self) -> dict[str, Any] | None:
         """Those since the last chunk. Mutates self."""

@@ -3,7 +3,10 @@
 The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `SamplingFields`; a field it
 does not know is an error. One of `json_schema` (a schema), `json_object` (true), `regex`, `choice`
 (a list of strings) and `grammar` (llguidance's Lark dialect) says what the answer must look like; a
-bad one is a 400 before any byte of the answer. What comes back depends on `Accept` and `"stream"`:
+bad one is a 400 before any byte of the answer. With messages, `tools`, `tool_choice` and
+`parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold `reasoning` and
+`tool_calls`, and the text of JSON is without them. What comes back depends on `Accept` and
+`"stream"`:
 
 | Accept | "stream" | answer |
 |---|---|---|
@@ -24,13 +27,15 @@ from pydantic import BeforeValidator, ConfigDict
 
 from twostroke.errors import RequestError, TwostrokeError
 from twostroke.grammar import constraint_from
-from twostroke.model import TextEvent
+from twostroke.model import ReadAnswer, TextEvent
 from twostroke.server.body import read_json
 from twostroke.server.fields import Int, Messages, SamplingFields, check_shape
 from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.replies import dump, error_body, json_reply, timings_body
 from twostroke.server.stream import stream
+from twostroke.server.tool_shapes import call_shape, finish_reason
 from twostroke.server.turn import Answer, Prompt, Turn, gather, prepare
+from twostroke.text.tools import tool_use
 from twostroke.types import ConstraintKind, FinishedEvent
 
 TEXT = "text/plain"
@@ -60,6 +65,9 @@ class GenerateBody(SamplingFields):
     regex: str | None = None
     choice: list[str] | None = None
     grammar: str | None = None
+    tools: Any = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
 
     def source(self) -> Prompt:
         """The prompt or the messages.
@@ -86,6 +94,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
     given = body.sampling()
     if body.stop_ids is not None:
         given["stop_ids"] = frozenset(body.stop_ids)
+    tools = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
     turn = request[TURN] = await prepare(
         request.app[MODELS].find(body.model),
         body.source(),
@@ -94,6 +103,8 @@ async def generate(request: web.Request) -> web.StreamResponse:
         arrived_at=request[ARRIVED_AT],
         scope=request[SCOPE],
         constraint=constraint_from({kind: getattr(body, kind) for kind in ConstraintKind}),
+        tools=tools,
+        reads_sections=tools is not None,
     )
     if accepted != JSON and body.stream is not False:
         return await stream(request, turn, NdjsonFrames(turn) if accepted == NDJSON else Text())
@@ -149,6 +160,7 @@ class NdjsonFrames:
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
+        self._parts = ReadAnswer(turn.new_call_id)
 
     def opening(self) -> bytes:
         """Nothing."""
@@ -156,12 +168,14 @@ class NdjsonFrames:
 
     def token(self, event: TextEvent) -> bytes:
         """`{"index", "token_id", "text"}`."""
+        self._parts.add(self._turn.read(event.text))
         facts = {"index": event.index, "token_id": event.token_id, "text": event.text}
         return dump(facts) + b"\n"
 
     def closing(self, event: FinishedEvent) -> Iterable[bytes]:
-        """The finish reason, the counts and the timings."""
-        yield dump({"done": True, **_facts(self._turn, event)}) + b"\n"
+        """The finish reason, the counts, the timings; calls and reasoning where they are read."""
+        self._parts.add(self._turn.read_rest())
+        yield dump({"done": True, **_facts(self._turn, event, self._parts)}) + b"\n"
 
     def fault(self, error: TwostrokeError) -> bytes:
         """OpenAI's error object."""
@@ -169,14 +183,17 @@ class NdjsonFrames:
 
 
 def _whole_body(turn: Turn, whole: Answer) -> dict[str, Any]:
-    return {"text": whole.text, **_facts(turn, whole.finished)}
+    return {"text": whole.parts.text, **_facts(turn, whole.finished, whole.parts)}
 
 
-def _facts(turn: Turn, finished: FinishedEvent) -> dict[str, Any]:
+def _facts(turn: Turn, finished: FinishedEvent, parts: ReadAnswer) -> dict[str, Any]:
+    calls = [call_shape(call) for call in parts.tool_calls]
+    sections = {} if turn.parser is None else {"reasoning": parts.reasoning, "tool_calls": calls}
     return {
         "model": turn.model.name,
         "request_id": turn.request.request_id,
-        "finish_reason": finished.reason,
+        **sections,
+        "finish_reason": finish_reason(finished, called=bool(calls)),
         "num_prompt_tokens": finished.num_prompt_tokens,
         "num_completion_tokens": finished.num_completion_tokens,
         "timings": timings_body(finished.timings),

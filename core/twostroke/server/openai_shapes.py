@@ -13,6 +13,7 @@ from twostroke.server.fields import Int, SamplingFields
 from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.replies import dump, error_body, timings_body, usage_body
 from twostroke.server.turn import Prompt, Turn, prepare
+from twostroke.text.tools import ToolUse
 from twostroke.types import Constraint, FinishedEvent
 
 
@@ -39,9 +40,15 @@ class OpenAIFields(SamplingFields):
 
 
 async def begin(
-    request: web.Request, body: OpenAIFields, prompt: Prompt, constraint: Constraint | None = None
+    request: web.Request,
+    body: OpenAIFields,
+    prompt: Prompt,
+    constraint: Constraint | None = None,
+    tools: ToolUse | None = None,
+    *,
+    reads_sections: bool = False,
 ) -> Turn:
-    """Prepares the turn of a request.
+    """Prepares the turn of a request; see `prepare`.
 
     Raises:
         TwostrokeError: the model, a parameter or the prompt is wrong.
@@ -57,6 +64,8 @@ async def begin(
         arrived_at=request[ARRIVED_AT],
         scope=request[SCOPE],
         constraint=constraint,
+        tools=tools,
+        reads_sections=reads_sections,
     )
     request[TURN] = turn
     return turn

@@ -12,8 +12,11 @@ from typing import Any
 from uuid import uuid4
 
 from twostroke.errors import EngineError, UnavailableError
-from twostroke.model import Model, TextEvent
+from twostroke.model import Model, ReadAnswer, TextEvent
+from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
 from twostroke.model.preparing import compile_timed
+from twostroke.text.parsers import Content, Delta, SectionParser
+from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
 from twostroke.types import (
     Constraint,
@@ -21,6 +24,7 @@ from twostroke.types import (
     FinishedEvent,
     FinishReason,
     Request,
+    TokenId,
     TokenLogprob,
 )
 
@@ -55,6 +59,27 @@ class Turn:
     created_at: int = field(default_factory=lambda: int(time.time()))  # seconds since the epoch
     finished: FinishedEvent | None = None
     blocked_s: float | None = None
+    parser: SectionParser | None = None  # None: an answer is nothing but text
+
+    def read(self, text: str) -> Sequence[Delta]:
+        """What the next piece of the answer's text is. Mutates the parser."""
+        return [Content(text)] if self.parser is None else self.parser.push(text)
+
+    def read_rest(self) -> Sequence[Delta]:
+        """What the parser has held back to the end. Mutates it."""
+        return () if self.parser is None else self.parser.finish()
+
+    def new_call_id(self) -> str:
+        """An id for a call in the answer, as the model's template wants it."""
+        reader = self.model.reader
+        assert reader is not None, "calls are read by a reader"
+        return reader.spec.new_call_id()
+
+    @property
+    def shown_ids(self) -> frozenset[TokenId]:
+        """Control tokens that the parser must see."""
+        reader = self.model.reader
+        return frozenset() if self.parser is None or reader is None else reader.shown_ids
 
     def note_blocked(self, duration_s: float) -> None:
         """Adds a time in which the client did not read; 0 says that it is streamed. Mutates."""
@@ -73,9 +98,10 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer."""
+    """A whole answer. `text` is all of it, `parts` what the turn's parser makes of it."""
 
     text: str
+    parts: ReadAnswer
     finished: FinishedEvent
     logprobs: tuple[TokenLogprob, ...] = ()  # where the request asks for them, one a token
     offsets: tuple[int, ...] = ()  # where in the text each of those tokens begins, in characters
@@ -90,24 +116,36 @@ async def prepare(
     arrived_at: float,
     constraint: Constraint | None = None,
     scope: str = "",
+    tools: ToolUse | None = None,
+    reads_sections: bool = False,
 ) -> Turn:
     """Checks the sampling parameters, tokenises the prompt and compiles the constraint, in threads.
 
     `scope` says whose request it is: what it leaves in the KV cache is for the same one only.
+    With `reads_sections` the answer is parsed: for reasoning, and for calls where there are tools.
 
     Raises:
         RequestError: a parameter, the prompt or the constraint is wrong.
         UnavailableError: too many constraints are being compiled.
     """
-    sampling = model.sampling(**given)
+    asked = check_asked(Asked(model.sampling(**given), constraint, tools))
     loop = asyncio.get_running_loop()
-    prompt_ids, prepared = await loop.run_in_executor(_text_threads, model.encode_timed, prompt)
-    if constraint is not None:
+    prompt_ids, prepared = await loop.run_in_executor(
+        _text_threads, model.encode_timed, prompt, tools
+    )
+    if tools is not None:
+        constraint, prepared = await loop.run_in_executor(
+            _grammar_threads, compile_calls, model, prompt_ids, tools, prepared
+        )
+    elif constraint is not None:
         prepared = await loop.run_in_executor(
             _grammar_threads, compile_timed, model.engine.compile, constraint, prepared
         )
-    request = Request(request_id, prompt_ids, sampling, constraint, scope=scope)
-    return Turn(model, request, arrived_at, prepared)
+    request = Request(request_id, prompt_ids, asked.sampling, constraint, scope=scope)
+    turn = Turn(model, request, arrived_at, prepared)
+    if reads_sections and asked.constraint is None:
+        turn.parser = parser_for(model, prompt_ids, tools)
+    return turn
 
 
 async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
@@ -116,7 +154,12 @@ async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
     Raises:
         TwostrokeError: the sequence was refused, failed, or was stopped with the server.
     """
-    events = turn.model.events(turn.request, arrived_at=turn.arrived_at, prepared=turn.prepared)
+    events = turn.model.events(
+        turn.request,
+        arrived_at=turn.arrived_at,
+        prepared=turn.prepared,
+        shown_ids=turn.shown_ids,
+    )
     async with aclosing(events):
         async for event in events:
             if isinstance(event, FailedEvent):
@@ -136,6 +179,7 @@ async def gather(turn: Turn) -> Answer:
         TwostrokeError: as `answer`.
     """
     pieces: list[str] = []
+    parts = ReadAnswer(turn.new_call_id)
     logprobs: list[TokenLogprob] = []
     offsets: list[int] = []
     num_characters = 0
@@ -146,7 +190,9 @@ async def gather(turn: Turn) -> Answer:
                     logprobs.append(event.logprob)
                     offsets.append(num_characters)
                 pieces.append(event.text)
+                parts.add(turn.read(event.text))
                 num_characters += len(event.text)
     if turn.finished is None:
         raise EngineError("The answer ended before it was complete; try again.")
-    return Answer("".join(pieces), turn.finished, tuple(logprobs), tuple(offsets))
+    parts.add(turn.read_rest())
+    return Answer("".join(pieces), parts, turn.finished, tuple(logprobs), tuple(offsets))

@@ -39,6 +39,10 @@ class Decoding:
         """Whether a token never shows: special ones, and ids beyond the vocabulary."""
         return token_id in self.special_ids or self._core.id_to_token(token_id) is None
 
+    def spelt_out(self, token_id: TokenId) -> str:
+        """A token as the vocabulary writes it; "" for an unknown id."""
+        return str(self._core.id_to_token(token_id) or "")
+
     def token_bytes(self, token_id: TokenId) -> bytes:
         """Bytes of a token of a byte-level vocabulary; b"" for one that never shows."""
         found = self._bytes.get(token_id)

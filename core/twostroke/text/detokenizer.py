@@ -34,21 +34,31 @@ class Detokenizer:
     the whole run of them, whole characters included. Here only broken bytes become U+FFFD.
     """
 
-    def __init__(self, tokenizer: HasDecoding, context: Sequence[TokenId] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: HasDecoding,
+        context: Sequence[TokenId] = (),
+        shown_ids: frozenset[TokenId] = frozenset(),
+    ) -> None:
         """Starts a stream.
 
         Args:
             tokenizer: whose ids will come.
             context: ids that stand before the stream (the prompt), so that a space which belongs
                 between the two is kept. Nothing of them is emitted.
+            shown_ids: control tokens that are written out although they show nowhere else.
         """
         decoding = tokenizer.decoding
+        self._shown = {token_id: decoding.spelt_out(token_id) for token_id in shown_ids}
         self._stream: _ByteStream | _WindowStream = (
             _ByteStream(decoding) if decoding.is_byte_level else _WindowStream(decoding, context)
         )
 
     def push(self, token_id: TokenId) -> str:
         """Takes the next id; returns the text that is now certain, maybe "". Mutates self."""
+        shown = self._shown.get(token_id)
+        if shown is not None:
+            return self._stream.flush() + shown
         return self._stream.push(token_id)
 
     def flush(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 from twostroke.text.tokenizer import Tokenizer
 
@@ -34,6 +36,21 @@ class HiddenTokens:
             if not forbidden.isdisjoint(ids):
                 return self._put_away(content)
         return hidden
+
+    def hide_all(self, value: Any, role: str) -> Any:
+        """`value`, made of lists and objects, with the control tokens of all its texts replaced.
+
+        Mutates self.
+        """
+        if isinstance(value, str):
+            return self.hide(value, role)
+        if isinstance(value, Mapping):
+            return {
+                self.hide_all(key, role): self.hide_all(each, role) for key, each in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.hide_all(each, role) for each in value]
+        return value
 
     def split(self, rendered: str) -> list[str]:
         """`rendered` as template text and hidden texts, in turn, beginning with template text."""

@@ -6,20 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twostroke.errors import RequestError
+from twostroke.text.tool_messages import check_calls, name_results
 from twostroke.text.valid_unicode import check_unicode
 
 Message = Mapping[str, Any]
 
-ROLES = ("system", "developer", "user", "assistant")
-_TOOL_FIELDS = ("tool_calls", "function_call", "tool_call_id")
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_REASONING = ("reasoning_content", "reasoning")
 _MEDIA = ("image", "audio", "video", "file")
 
 
-def check_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
-    """Returns messages with nothing but a role and a text; the given ones are left alone.
+def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Returns messages with a role and a text; the given ones are left alone.
 
+    Besides, an assistant's have `tool_calls` and `reasoning_content` where they are given, and
+    results of calls (role `tool`) a `tool_call_id` and the function's `name` where it is known.
     `developer` is OpenAI's newer name for `system` and becomes it. Text parts are joined as they
-    are. A `name` is dropped: templates don't agree on where it would go.
+    are. Other names are dropped: templates don't agree on where they would go.
 
     Raises:
         RequestError: with the path of the field at fault (`messages[1].content`) as `param`.
@@ -28,28 +31,64 @@ def check_messages(messages: Sequence[Message]) -> list[dict[str, str]]:
         raise RequestError("messages must be a list of messages", param="messages")
     if not messages:
         raise RequestError("messages is empty; send at least one message", param="messages")
-    return [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    checked = [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    name_results(checked)
+    return checked
 
 
-def _check_message(message: Message, path: str) -> dict[str, str]:
+def _check_message(message: Message, path: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise RequestError(
             f"{path} must be an object with a role and a content, not {_kind(message)}", param=path
         )
-    for name in _TOOL_FIELDS:
-        if message.get(name):
-            raise RequestError(f"{path}.{name}: tools are not supported", param=f"{path}.{name}")
+    if message.get("function_call"):
+        raise RequestError(
+            f"{path}.function_call is the older form; send tool_calls",
+            param=f"{path}.function_call",
+        )
     role = message.get("role")
-    if role in ("tool", "function"):
-        raise RequestError(f"{path}.role: tools are not supported", param=f"{path}.role")
     if not isinstance(role, str) or role not in ROLES:
         found = "is missing" if role is None else f"cannot be {_shown(role)}"
         raise RequestError(
             f"{path}.role {found}; it must be one of {', '.join(ROLES)}", param=f"{path}.role"
         )
-    content = _text(message.get("content"), f"{path}.content")
+    checked: dict[str, Any] = {"role": "system" if role == "developer" else role}
+    calls = message.get("tool_calls") if role == "assistant" else None
+    # An answer that is nothing but calls has no text.
+    is_silent = bool(calls) and message.get("content") is None
+    content = "" if is_silent else _text(message.get("content"), f"{path}.content")
     check_unicode(content, f"{path}.content")
-    return {"role": "system" if role == "developer" else role, "content": content}
+    checked["content"] = content
+    if calls:
+        checked["tool_calls"] = check_calls(calls, f"{path}.tool_calls")
+    if role == "assistant":
+        checked |= _reasoning(message, path)
+    if role == "tool":
+        checked |= _result(message, path)
+    return checked
+
+
+def _reasoning(message: Message, path: str) -> dict[str, str]:
+    for name in _REASONING:
+        text = message.get(name)
+        if isinstance(text, str) and text:
+            check_unicode(text, f"{path}.{name}")
+            return {"reasoning_content": text}
+    return {}
+
+
+def _result(message: Message, path: str) -> dict[str, str]:
+    call_id, name = message.get("tool_call_id"), message.get("name")
+    if not isinstance(call_id, str):
+        raise RequestError(
+            f"{path}.tool_call_id must be the id of the call that this is the result of",
+            param=f"{path}.tool_call_id",
+        )
+    check_unicode(call_id, f"{path}.tool_call_id")
+    if not isinstance(name, str) or not name:
+        return {"tool_call_id": call_id}
+    check_unicode(name, f"{path}.name")
+    return {"tool_call_id": call_id, "name": name}
 
 
 def _text(content: Any, path: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import SupportsIndex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, SupportsIndex
 
 from twostroke.errors import RequestError
 from twostroke.text.hidden import HiddenTokens
 from twostroke.text.messages import Message, check_messages
 from twostroke.text.template import ChatTemplate
 from twostroke.text.tokenizer import Tokenizer
+from twostroke.text.tool_messages import in_plain_roles
+from twostroke.text.tools import Tool
 from twostroke.text.valid_unicode import check_unicode
 from twostroke.types import TokenId
 
@@ -41,24 +44,31 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str | Sequence[TokenId]) -> tupl
 
 
 def encode_chat(
-    tokenizer: Tokenizer, template: ChatTemplate | None, messages: Sequence[Message]
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
 ) -> tuple[TokenId, ...]:
     """Token ids of a conversation through the model's template, ready for an answer.
 
     Raises:
         RequestError: no template, a malformed message, a refusal by the template.
     """
-    return encode_rendered(tokenizer, render_chat(tokenizer, template, messages))
+    return encode_rendered(tokenizer, render_chat(tokenizer, template, messages, tools))
 
 
 def render_chat(
-    tokenizer: Tokenizer, template: ChatTemplate | None, messages: Sequence[Message]
+    tokenizer: Tokenizer,
+    template: ChatTemplate | None,
+    messages: Sequence[Message],
+    tools: Sequence[Tool] = (),
 ) -> list[str]:
     """The text of a conversation, cut where it stops and begins to be the template's own.
 
     Only the template writes control tokens. Where a message holds the text of one, a random
     number stands in for it while the template is rendered; those texts are the pieces with an odd
-    index, which `encode_rendered` takes for plain text.
+    index, which `encode_rendered` takes for plain text. `tools` are functions that the model is
+    told of: by its template, or in a system message where the template has no form for them.
 
     Raises:
         RequestError: no template, a malformed message, a refusal by the template.
@@ -68,11 +78,22 @@ def render_chat(
             "this model has no chat template; send a prompt instead of messages", param="messages"
         )
     hidden = HiddenTokens(tokenizer)
-    checked = [
-        {"role": message["role"], "content": hidden.hide(message["content"], message["role"])}
-        for message in check_messages(messages)
-    ]
-    return hidden.split(template.render_checked(checked))
+    try:
+        checked = [_hidden(message, hidden) for message in check_messages(messages)]
+        told = [
+            replace(
+                tool,
+                description=hidden.hide(tool.description, "tool"),
+                parameters=hidden.hide_all(tool.parameters, "tool"),
+            )
+            for tool in tools
+        ]
+    except RecursionError:
+        raise RequestError("tools are nested too deeply", param="tools") from None
+    if template.takes_tools:
+        offered = [tool.as_template() for tool in told] or None
+        return hidden.split(template.render_checked(checked, offered))
+    return hidden.split(template.render_checked(in_plain_roles(checked, told)))
 
 
 def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenId, ...]:
@@ -90,6 +111,15 @@ def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenI
     if not ids:
         raise RequestError("the conversation is empty for this model", param="messages")
     return tuple(ids)
+
+
+def _hidden(message: Mapping[str, Any], hidden: HiddenTokens) -> dict[str, Any]:
+    role = message["role"]
+    # What an assistant has said may hold markers that templates look for; its calls may not.
+    spoken = {key: hidden.hide(message[key], role) for key in message if key != "tool_calls"}
+    if "tool_calls" in message:
+        spoken["tool_calls"] = hidden.hide_all(message["tool_calls"], "tool")
+    return spoken
 
 
 def _checked(tokenizer: Tokenizer, token_id: object, param: str) -> TokenId:

@@ -6,9 +6,12 @@ it, within limits on time and size.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jinja2
+import jinja2.meta
 
 from twostroke.bundle import Bundle
 from twostroke.errors import BundleError, RequestError
@@ -23,7 +26,10 @@ _COPIES = 4  # how often a template may repeat what it was given
 
 
 class ChatTemplate:
-    """A compiled template. Immutable; `render` may run in any thread."""
+    """A compiled template. Immutable; `render` may run in any thread.
+
+    `takes_tools` says whether it has a form for functions.
+    """
 
     def __init__(self, source: str, tokens: Mapping[str, str] | None = None) -> None:
         """Compiles `source`; `tokens` are the texts it may ask for (`bos_token` and the like).
@@ -35,7 +41,10 @@ class ChatTemplate:
         self._tokens = dict(tokens or {})
         try:
             with limited(Budget(max_chars=_EXTRA_CHARS)):
-                self._template = LimitedEnvironment().from_string(source)
+                environment = LimitedEnvironment()
+                self._template = environment.from_string(source)
+                names = jinja2.meta.find_undeclared_variables(environment.parse(source))
+                self.takes_tools = "tools" in names
         except (jinja2.TemplateError, TemplateLimitError, RecursionError) as error:
             raise BundleError(
                 f"chat_template.jinja is not a template that can be used: {_sentence(error)} "
@@ -77,14 +86,19 @@ class ChatTemplate:
         )
 
     def render_checked(
-        self, messages: list[dict[str, str]], *, add_generation_prompt: bool = True
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
     ) -> str:
-        """`render` for messages that `check_messages` has returned."""
-        num_chars = sum(len(message["content"]) for message in messages)
+        """`render` for messages that `check_messages` has returned, with functions as `tools`."""
+        num_chars = sum(_num_chars(message) for message in messages)
+        num_chars += len(json.dumps(tools or ()))
         names = {
             **self._tokens,
             "messages": messages,
-            "tools": None,
+            "tools": tools,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
@@ -97,6 +111,11 @@ class ChatTemplate:
             raise _refusal("ran out of memory") from None
         except Exception as error:  # a template can raise anything that Python can
             raise _refusal(f"refuses this conversation: {_sentence(error)}") from None
+
+
+def _num_chars(message: Mapping[str, Any]) -> int:
+    calls = len(json.dumps(message["tool_calls"])) if "tool_calls" in message else 0
+    return calls + sum(len(text) for text in message.values() if isinstance(text, str))
 
 
 def _tokens_of_config(bundle: Bundle) -> dict[str, str]:

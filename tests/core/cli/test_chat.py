@@ -135,7 +135,7 @@ def test_on_a_terminal_ctrl_c_stops_the_answer_and_ctrl_d_leaves(echo_environmen
         assert "→u3:so" in until(keyboard, "tokens/s")
         until(keyboard, "> ")
         os.write(keyboard, b"\x04")
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()

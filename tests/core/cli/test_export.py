@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_nothing_behind(echo_environment, stranger, tmp_path):
         while not any(tmp_path.iterdir()):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=120)
     assert process.returncode == 130
     assert told.strip() == "twostroke: interrupted"
     assert os.listdir(tmp_path) == []

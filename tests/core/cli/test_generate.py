@@ -134,7 +134,7 @@ def test_ctrl_c_ends_it_with_130(echo_environment, echo_bundle):
     with process:
         assert process.stdout.read(3) == "→".encode()
         process.send_signal(signal.SIGINT)
-        rest, told = process.communicate(timeout=30)
+        rest, told = process.communicate(timeout=120)
     assert process.returncode == 130
     assert told == b"\ntwostroke: interrupted\n"
     assert len(rest) < len("a long prompt")

@@ -137,7 +137,7 @@ def test_a_reader_that_leaves_is_no_error(echo_environment):
     process.stdout.close()  # gone before the first byte
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait(30) in (141, -signal.SIGPIPE)
+    assert process.wait(120) in (141, -signal.SIGPIPE)
 
 
 def test_a_terminal_that_lacks_a_character_shows_a_question_mark(twostroke, tmp_path):

@@ -52,10 +52,10 @@ def test_it_serves_the_yaml_of_the_folder_until_it_is_told_to_stop(
     process, line = serving("--log-level", "warning")
     assert line.startswith("twostroke: serving mine on http://127.0.0.1:")
     body = json.dumps({"prompt": "hello"}).encode()
-    with urllib.request.urlopen(f"{line.split()[-1]}/generate", body, timeout=30) as answer:
+    with urllib.request.urlopen(f"{line.split()[-1]}/generate", body, timeout=120) as answer:
         assert answer.read().decode() == "→hello"
     process.send_signal(number)
-    rest, told = process.communicate(timeout=30)
+    rest, told = process.communicate(timeout=120)
     assert (process.returncode, rest, told) == (0, "", "")
 
 
@@ -68,7 +68,7 @@ def test_flags_win_over_the_file(serving, echo_bundle, tmp_path):
     )  # fmt: skip
     assert line.startswith("twostroke: serving yours on ")
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, told = process.communicate(timeout=120)
     assert "INFO twostroke.server: " in told
 
 

@@ -68,7 +68,7 @@ def exporting(tmp_path: Path, echo_environment: dict[str, str]):
 def test_an_export_that_is_ended_leaves_nothing(exporting, tmp_path, number, code, told):
     assert len(os.listdir(tmp_path / "out")) == 1
     exporting.send_signal(number)
-    _, err = exporting.communicate(timeout=30)
+    _, err = exporting.communicate(timeout=120)
     assert exporting.returncode == code
     assert err.endswith(f"twostroke: {told}\n")
     assert "Traceback" not in err

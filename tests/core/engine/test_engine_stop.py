@@ -103,6 +103,6 @@ request = echo_request("a", "hello", SamplingParams(temperature=0, ignore_eos=Tr
 echo.engine.submit(request, lambda event: None, arrived_at=0.0)
 """
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=180, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")

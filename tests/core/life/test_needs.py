@@ -76,6 +76,7 @@ def test_graphs_of_a_plugins_own_format_count_as_on_disk(tmp_path):
     assert needs(bundle, backend, backend).weights_bytes == on_disk
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not psutil.LINUX, reason="told by Linux only")
 def test_resident_is_what_the_system_says():
     ours, theirs = read_resident_bytes(), psutil.Process().memory_full_info()

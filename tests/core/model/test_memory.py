@@ -13,6 +13,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(not psutil.LINUX, reason="only Linux tells the proportional set size"),
 ]
 

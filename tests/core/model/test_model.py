@@ -24,7 +24,7 @@ from .conftest import OpenModel
 USER = [{"role": "user", "content": "hi"}]
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it never came to be"
@@ -117,9 +117,9 @@ async def test_the_event_loop_is_free_while_a_prompt_is_tokenised(
     threads = []
     encode = model.encode_timed
 
-    def noting(prompt: Any) -> Any:
+    def noting(prompt: Any, tools: Any = None) -> Any:
         threads.append(threading.current_thread())
-        return encode(prompt)
+        return encode(prompt, tools)
 
     monkeypatch.setattr(model, "encode_timed", noting)
     await model.stream("abc").complete()

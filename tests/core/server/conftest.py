@@ -57,7 +57,7 @@ class LiveServer:
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(60)
 
     @property
     def model(self) -> Model:
@@ -88,7 +88,7 @@ class LiveServer:
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def ask(
@@ -101,7 +101,7 @@ class LiveServer:
         """One request over a connection of its own."""
         if isinstance(body, dict):
             body = json.dumps(body)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -199,7 +199,7 @@ class RawSocket:
         self.close()
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Waits for another thread to bring something about."""
     end = time.monotonic() + timeout_s
     while not condition():

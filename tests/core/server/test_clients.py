@@ -12,7 +12,7 @@ CLIENTS = Path(__file__).parents[3] / "examples" / "clients"
 
 def run(*command):
     done = subprocess.run(
-        [*map(str, command)], capture_output=True, encoding="utf-8", timeout=60, check=False
+        [*map(str, command)], capture_output=True, encoding="utf-8", timeout=180, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

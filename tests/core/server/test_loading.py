@@ -42,7 +42,7 @@ async def test_the_stage_is_known_while_a_model_loads(echo_model):
     def load(model_config, report):
         report(Progress("quantise", 0.5))
         loop.call_soon_threadsafe(noted.set)
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return echo_model(model_config.name)
 
     loading = Loading(config("a", "b"), models, load)
@@ -75,7 +75,7 @@ async def test_a_stop_ends_the_load_at_its_next_report():
 
     def load(model_config, report):
         reached.set()
-        assert stopped.wait(10)
+        assert stopped.wait(60)
         report(Progress("quantise", 0.5))
         raise AssertionError("the load went on after a stop")
 
@@ -101,7 +101,7 @@ async def test_a_model_that_was_loaded_too_late_is_closed():
     def load(model_config, report):
         with suppress(BaseException):  # as native code does that the exception comes too late for
             reached.set()
-            assert stopped.wait(10)
+            assert stopped.wait(60)
         return Late()
 
     models = Models(["a"])

@@ -120,13 +120,13 @@ def test_a_client_sees_errors_as_what_they_are(client):
     with pytest.raises(openai.NotFoundError, match="'gpt-9' is not served here") as caught:
         client.chat.completions.create(model="gpt-9", messages=HI)
     assert caught.value.code == "model_not_found"
-    with pytest.raises(openai.BadRequestError, match="tools is not supported") as caught:
+    with pytest.raises(openai.BadRequestError, match="functions is not supported") as caught:
         client.chat.completions.create(
             model="echo",
             messages=HI,
-            tools=[{"type": "function", "function": {"name": "f"}}],
+            extra_body={"functions": [{"name": "f"}]},
         )
-    assert caught.value.param == "tools"
+    assert caught.value.param == "functions"
 
 
 def test_unknown_fields_are_ignored(live):

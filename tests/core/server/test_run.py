@@ -40,12 +40,12 @@ class Served:
         return found[1]
 
     def ask(self, method: str, path: str, body: dict | None = None) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request(method, path, json.dumps(body) if body else None)
         return connection.getresponse()
 
     def exit_code(self) -> int:
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def serve(echo_bundle, echo_environment, tmp_path) -> Iterator[object]:
     for served in running:
         if served.process.poll() is None:
             served.process.kill()
-        served.process.wait(10)
+        served.process.wait(60)
         served.process.stdout.close()
 
 
@@ -241,6 +241,6 @@ sys.exit(run.serve(Config(server=ServerConfig(port=0)), load=load))
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout.readline() == "loading\n"
         process.send_signal(number)
-        assert process.wait(30) == 128 + number
+        assert process.wait(120) == 128 + number
         if load != "stuck":  # which cleans up too where the signal comes before it is stuck
             assert process.stdout.read() == "cleaned\n"

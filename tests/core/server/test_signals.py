@@ -24,10 +24,10 @@ async def test_the_first_asks_and_the_second_insists(monkeypatch, loop_has_handl
     before = signal.getsignal(number)
     with StopSignals() as signals:
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(signals.stop.wait(), 5)
+        await asyncio.wait_for(signals.stop.wait(), 60)
         assert not signals.hurry.is_set()
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(signals.hurry.wait(), 5)
+        await asyncio.wait_for(signals.hurry.wait(), 60)
         assert signals.number == number
         assert signal.getsignal(number) == signal.SIG_DFL, "a third one kills"
     assert signal.getsignal(number) == before
@@ -39,7 +39,7 @@ async def test_under_nohup_a_closed_terminal_means_nothing():
         with StopSignals() as signals:
             os.kill(os.getpid(), signal.SIGHUP)
             os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.wait_for(signals.stop.wait(), 5)
+            await asyncio.wait_for(signals.stop.wait(), 60)
             assert signals.number == signal.SIGTERM
             assert not signals.hurry.is_set()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN

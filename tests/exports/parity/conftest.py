@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 ARCHITECTURES_PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
 OUTCOMES: pytest.StashKey[list] = pytest.StashKey()
+_PROPERTY = "outcome"  # how a parallel worker's reports carry it to the process that prints
 
 
 def pytest_addoption(parser):
@@ -18,12 +20,28 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.stash[OUTCOMES] = []
+    if not hasattr(config, "workerinput"):  # a parallel worker reports to the process that prints
+        config.pluginmanager.register(_Collector(config.stash[OUTCOMES]))
+
+
+class _Collector:
+    """Takes the outcomes from the reports of the tests, wherever they ran."""
+
+    def __init__(self, outcomes: list) -> None:
+        self.outcomes = outcomes
+
+    def pytest_runtest_logreport(self, report):
+        told = [value for name, value in report.user_properties if name == _PROPERTY]
+        if report.when == "teardown" and told:  # the last report of a test that ran
+            from twostroke_export.testing.parity_checks import Outcome
+
+            self.outcomes += (Outcome(**value) for value in told)
 
 
 @pytest.fixture
-def outcomes(request) -> list:
-    """What was measured so far; each parity test adds its own."""
-    return request.config.stash[OUTCOMES]
+def tell_outcome(request):
+    """Tells the run what was measured of one architecture."""
+    return lambda outcome: request.node.user_properties.append((_PROPERTY, asdict(outcome)))
 
 
 @pytest.fixture
@@ -38,10 +56,12 @@ def pytest_terminal_summary(terminalreporter, config):
     from twostroke_export.testing.architectures import ARCHITECTURES
     from twostroke_export.testing.parity_table import markdown_page, terminal_table
 
+    order = [architecture.name for architecture in ARCHITECTURES]
+    outcomes.sort(key=lambda outcome: order.index(outcome.name))
     terminalreporter.section("parity with eager transformers")
     terminalreporter.write_line(terminal_table(outcomes))
     if config.getoption("--write-docs", default=False):
-        if [o.name for o in outcomes] != [a.name for a in ARCHITECTURES]:
+        if [outcome.name for outcome in outcomes] != order:
             raise pytest.UsageError("--write-docs needs a run of every architecture")
         ARCHITECTURES_PAGE.write_text(markdown_page(outcomes), encoding="utf-8")
 

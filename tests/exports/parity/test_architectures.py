@@ -20,13 +20,15 @@ def _one_thread():
 
 @pytest.mark.parity
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
-def test_parity(architecture, tmp_path, outcomes):
-    outcomes.append(Outcome(architecture.name, architecture.note))  # counted, whatever comes
+def test_parity(architecture, tmp_path, tell_outcome):
+    outcome = Outcome(architecture.name, architecture.note)
     try:
-        outcome = outcomes[-1] = check_parity(architecture, tmp_path)
+        outcome = check_parity(architecture, tmp_path)
     except Exception as error:
-        outcomes[-1].failure = f"{type(error).__name__}: {error}".splitlines()[0]
+        outcome.failure = f"{type(error).__name__}: {error}".splitlines()[0]
         raise
+    finally:
+        tell_outcome(outcome)  # counted, whatever comes
     if architecture.refusal is None:
         assert outcome.is_match, outcome
     else:

@@ -1,0 +1,32 @@
+"""Sections of answers: reasoning and calls, read by the family of the model's chat template."""
+
+from twostroke.text.parsers.choose import AnswerReader, choose_reader
+from twostroke.text.parsers.sections import Sections
+from twostroke.text.parsers.spec import (
+    CallArguments,
+    CallBegin,
+    CallForm,
+    Content,
+    Delta,
+    ParserSpec,
+    Reasoning,
+    SectionParser,
+    Setup,
+    Tag,
+)
+
+__all__ = [
+    "AnswerReader",
+    "CallArguments",
+    "CallBegin",
+    "CallForm",
+    "Content",
+    "Delta",
+    "ParserSpec",
+    "Reasoning",
+    "SectionParser",
+    "Sections",
+    "Setup",
+    "Tag",
+    "choose_reader",
+]

@@ -1,0 +1,199 @@
+"""The families that come with twostroke, by the same hook as a stranger's.
+
+Formats are those that the models' own chat templates write.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twostroke.backends.hookspecs import hookimpl
+from twostroke.text.parsers.harmony import CONTROL, Harmony
+from twostroke.text.parsers.sections import Sections
+from twostroke.text.parsers.spec import CallForm, ParserSpec, SectionParser, Setup, Tag
+
+Make = Callable[[ParserSpec, Setup], SectionParser]
+GENERIC = "generic"
+_API_VERSION = 1
+_THINK = Tag("<think>", "</think>")
+_HERMES = CallForm(
+    begin="<tool_call>",
+    end="</tool_call>",
+    before_name='<tool_call>\n{"name": "',
+    before_arguments='", "arguments": ',
+    after="}\n</tool_call>",
+    separator="\n",
+)
+_DEEPSEEK: dict[str, Any] = {
+    "begin": "<｜tool▁calls▁begin｜>",
+    "end": "<｜tool▁calls▁end｜>",
+    "opening": "<｜tool▁calls▁begin｜>",
+    "closing": "<｜tool▁calls▁end｜>",
+}
+_DEEPSEEK_CONTROL = (
+    *("<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+    *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+)
+
+
+def _short_id() -> str:
+    """Nine letters and digits, which Mistral's templates insist on."""
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+
+
+def _family(
+    name: str, summary: str, *markers: Sequence[str], make: Make = Sections, **more: Any
+) -> ParserSpec:
+    return ParserSpec(name, _API_VERSION, summary, markers, make, **more)
+
+
+FAMILIES = (
+    _family(
+        "gpt_oss",
+        "gpt-oss: channels",
+        ["<|channel|>"],
+        make=Harmony,
+        tags=(Tag("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),),
+        calls=CallForm(
+            begin="",  # its parser looks for channels
+            end="<|call|>",
+            before_name="<|channel|>commentary to=functions.",
+            before_arguments=" <|constrain|>json<|message|>",
+            after="",
+            is_object=False,
+        ),
+        control=CONTROL,
+        priority=60,
+    ),
+    _family(
+        "deepseek_v3",
+        "DeepSeek V3 and R1: calls with the arguments in a code block",
+        ["<｜tool▁calls▁begin｜>", "```json"],
+        tags=(_THINK,),
+        calls=CallForm(
+            before_name="<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+            before_arguments="\n```json\n",
+            after="\n```<｜tool▁call▁end｜>",
+            separator="\n",
+            is_object=False,
+            **_DEEPSEEK,
+        ),
+        control=_DEEPSEEK_CONTROL,
+        priority=51,
+    ),
+    _family(
+        "deepseek_v31",
+        "DeepSeek V3.1",
+        ["<｜tool▁calls▁begin｜>"],
+        tags=(_THINK,),
+        calls=CallForm(
+            before_name="<｜tool▁call▁begin｜>",
+            before_arguments="<｜tool▁sep｜>",
+            after="<｜tool▁call▁end｜>",
+            separator="",
+            is_object=False,
+            **_DEEPSEEK,
+        ),
+        control=_DEEPSEEK_CONTROL,
+        priority=50,
+    ),
+    _family(
+        "mistral_v11",
+        "Mistral from tokenizer v11 on: [TOOL_CALLS]name[ARGS]{…}",
+        ["[TOOL_CALLS]", "[ARGS]"],
+        tags=(Tag("[THINK]", "[/THINK]"), _THINK),
+        calls=CallForm(
+            begin="[TOOL_CALLS]",
+            end="",
+            before_name="[TOOL_CALLS]",
+            before_arguments="[ARGS]",
+            after="",
+            separator="",
+            is_object=False,
+        ),
+        control=("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<think>", "</think>"),
+        priority=41,
+        new_call_id=_short_id,
+    ),
+    _family(
+        "mistral",
+        "Mistral before that: [TOOL_CALLS][{…}]",
+        ["[TOOL_CALLS]"],
+        calls=CallForm(
+            begin="[TOOL_CALLS]",
+            end="",
+            opening="[TOOL_CALLS][",
+            before_name='{"name": "',
+            before_arguments='", "arguments": ',
+            after="}",
+            separator=", ",
+            closing="]",
+        ),
+        control=("[TOOL_CALLS]",),
+        priority=40,
+        new_call_id=_short_id,
+    ),
+    _family(
+        "granite",
+        "Granite 3 and Phi 4: <|tool_call|>[{…}]",
+        ["<|tool_call|>"],
+        tags=(_THINK, Tag("<response>", "</response>", "content")),
+        calls=CallForm(
+            begin="<|tool_call|>",
+            end="<|/tool_call|>",
+            opening="<|tool_call|>[",
+            before_name='{"name": "',
+            before_arguments='", "arguments": ',
+            after="}",
+            separator=", ",
+            closing="]",
+        ),
+        control=("<|tool_call|>", "<|/tool_call|>", "<think>", "</think>"),
+        priority=30,
+    ),
+    _family(
+        "llama3",
+        "Llama 3: a bare JSON object",
+        ["<|python_tag|>"],
+        ["Environment: ipython", '"parameters"'],
+        tags=(_THINK,),
+        calls=CallForm(
+            begin="<|python_tag|>",
+            end="",
+            before_name='{"name": "',
+            before_arguments='", "parameters": ',
+            after="}",
+            separator="; ",
+            is_bare=True,
+        ),
+        control=("<|python_tag|>",),
+        priority=20,
+    ),
+    _family(
+        "hermes",
+        "Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: <tool_call>{…}</tool_call>",
+        ["<tool_call>"],
+        tags=(_THINK,),
+        calls=_HERMES,
+        control=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+        priority=10,
+    ),
+    _family(
+        GENERIC,
+        "every other model: calls as Hermes writes them, reasoning in <think>",
+        [""],
+        tags=(_THINK,),
+        calls=_HERMES,
+        control=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+        priority=-1000,
+    ),
+)
+
+
+@hookimpl
+def twostroke_parsers() -> Sequence[ParserSpec]:
+    """The built-in families."""
+    return FAMILIES

@@ -1,0 +1,72 @@
+"""Which parser a model gets, and which control tokens it sees."""
+
+import pytest
+from tokenizers import AddedToken
+
+from twostroke.backends.discovery import load_plugins
+from twostroke.backends.hookspecs import hookimpl
+from twostroke.errors import ConfigError, PluginError
+from twostroke.model.events import AnswerText
+from twostroke.testing.bundles import byte_tokenizer
+from twostroke.text import Tokenizer
+from twostroke.text.parsers import ParserSpec, Sections, choose_reader
+from twostroke.types import Request, TokenEvent
+
+TEMPLATE = "<tool_call>"
+
+
+@pytest.fixture(scope="module")
+def specs():
+    return load_plugins().parsers
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    core = byte_tokenizer()
+    core.add_special_tokens([AddedToken("<tool_call>", special=True), AddedToken("<mask>")])
+    core.add_tokens([AddedToken("<think>", special=False, normalized=False)])
+    return Tokenizer(core, template_source=TEMPLATE)
+
+
+def test_auto_none_and_a_name(specs, tokenizer):
+    chosen = choose_reader(specs, "auto", TEMPLATE, tokenizer)
+    assert (chosen.spec.name, chosen.template) == ("hermes", TEMPLATE)
+    named = choose_reader(specs, "mistral", TEMPLATE, tokenizer)
+    assert (named.spec.name, named.template) == ("mistral", "")
+    assert choose_reader(specs, "none", TEMPLATE, tokenizer) is None
+    assert choose_reader(specs, "auto", None, tokenizer) is None
+    with pytest.raises(ConfigError, match="did you mean 'hermes'"):
+        choose_reader(specs, "herms", TEMPLATE, tokenizer)
+
+
+def test_markers_that_are_control_tokens_become_text_for_the_parser(specs, tokenizer):
+    reader = choose_reader(specs, "auto", TEMPLATE, tokenizer)
+    marker, mask = tokenizer.control.ids["<tool_call>"], tokenizer.control.ids["<mask>"]
+    assert reader.shown_ids == {marker}
+    ids = tokenizer.encode("é<tool_call><mask>x<think>", special=True, add_bos=False)
+    assert {marker, mask} <= set(ids)
+    for shown, expected in ((reader.shown_ids, "é<tool_call>x<think>"), (frozenset(), "éx<think>")):
+        text = AnswerText(tokenizer, Request("r", (5,)), 0.0, shown_ids=shown)
+        events = [event for i, each in enumerate(ids) for event in text.take(TokenEvent(each, i))]
+        assert "".join(event.text for event in events) == expected
+
+
+def test_a_plugin_brings_a_parser(specs, tokenizer):
+    class Plugin:
+        @hookimpl
+        def twostroke_parsers(self):
+            return [ParserSpec("mine", 1, "mine", [["<tool_call>"]], Sections, priority=99)]
+
+    plugins = load_plugins(extra=[Plugin()])
+    assert plugins.records[-1].parsers == ("mine",)
+    assert choose_reader(plugins.parsers, "auto", TEMPLATE, tokenizer).spec.name == "mine"
+
+
+def test_two_parsers_of_one_name_are_an_error():
+    class Plugin:
+        @hookimpl
+        def twostroke_parsers(self):
+            return [ParserSpec("hermes", 1, "mine", [], Sections)]
+
+    with pytest.raises(PluginError, match="parser named 'hermes'"):
+        load_plugins(extra=[Plugin()])
