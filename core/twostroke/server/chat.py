@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from aiohttp import web
 
 from twostroke.errors import RequestError
 from twostroke.model import TextEvent
 from twostroke.server.body import read_json
+from twostroke.server.choices import choices_of, gather_all, num_choices
 from twostroke.server.fields import Int, Messages, check_shape
 from twostroke.server.logprobs import chat_logprobs
-from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body, begin
+from twostroke.server.openai_shapes import (
+    Ends,
+    FrameFields,
+    OpenAIFields,
+    SseFrames,
+    answer_body,
+    begin,
+)
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.structure import asked_constraint
 from twostroke.server.tool_shapes import delta_shape, finish_reason, whole_message
-from twostroke.server.turn import Turn, gather
+from twostroke.server.turn import Answer, Turn, gather, new_parser
 from twostroke.server.unsupported import refuse_unsupported
 from twostroke.text.parsers import CallBegin, Delta
 from twostroke.text.tools import tool_use
@@ -55,33 +63,45 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/chat/completions`, streamed or whole."""
     raw = await read_json(request)
     body = check_shape(ChatBody, raw)
-    refuse_unsupported(raw, taken=("logprobs", "top_logprobs", "tools", "tool_choice"))
+    refuse_unsupported(raw, taken=("n", "logprobs", "top_logprobs", "tools", "tool_choice"))
+    n = num_choices(raw)
+    tools = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
     turn = await begin(
         request,
         body,
         body.messages,
         asked_constraint(raw),
-        tool_use(body.tools, body.tool_choice, body.parallel_tool_calls),
+        tools,
         reads_sections=True,
     )
+    turns = choices_of(turn, n, lambda: new_parser(turn, tools) if turn.parser else None)
     if body.stream:
-        return await stream(request, turn, ChatFrames(turn, wants_usage=body.wants_usage))
-    whole = await gather(turn)
+        ends = Ends(n)
+        frames = [
+            ChatFrames(each, wants_usage=body.wants_usage, index=i, ends=ends, head=turn)
+            for i, each in enumerate(turns)
+        ]
+        siblings = list(zip(turns[1:], frames[1:], strict=True))
+        return await stream(request, turn, frames[0], siblings=siblings)
+    wholes = await gather_all(turns) if n > 1 else [await gather(turn)]
+    choices = [_whole_choice(turn, whole, body) for whole in wholes]
+    return json_reply(answer_body(turns, "chat.completion", "chatcmpl", choices))
+
+
+def _whole_choice(turn: Turn, whole: Answer, body: ChatBody) -> dict[str, Any]:
     tokenizer = turn.model.tokenizer
-    choice = {
-        "index": 0,
+    return {
         "message": whole_message(whole.parts),
         "logprobs": chat_logprobs(tokenizer, whole.logprobs) if body.logprobs else None,
         "finish_reason": finish_reason(whole.finished, called=bool(whole.parts.tool_calls)),
     }
-    return json_reply(answer_body(turn, "chat.completion", "chatcmpl", choice))
 
 
 class ChatFrames(SseFrames):
     """Chunks with deltas; the role comes first, the finish reason last."""
 
-    def __init__(self, turn: Turn, *, wants_usage: bool) -> None:
-        super().__init__(turn, "chat.completion.chunk", "chatcmpl", wants_usage=wants_usage)
+    def __init__(self, turn: Turn, **more: Unpack[FrameFields]) -> None:
+        super().__init__(turn, "chat.completion.chunk", "chatcmpl", **more)
         self._turn = turn
         self._tokenizer = turn.model.tokenizer
         self._has_called = False
@@ -122,4 +142,4 @@ def _choice(
     finish_reason: str | None = None,
     logprobs: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+    return {"delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from aiohttp import web
 from pydantic import BeforeValidator
@@ -12,9 +12,17 @@ from pydantic import BeforeValidator
 from twostroke.errors import RequestError
 from twostroke.model import TextEvent
 from twostroke.server.body import read_json
+from twostroke.server.choices import choices_of, gather_all, num_choices
 from twostroke.server.fields import Int, check_shape
 from twostroke.server.logprobs import legacy_logprobs, offsets_of
-from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body, begin
+from twostroke.server.openai_shapes import (
+    Ends,
+    FrameFields,
+    OpenAIFields,
+    SseFrames,
+    answer_body,
+    begin,
+)
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.structure import asked_constraint
@@ -55,7 +63,8 @@ async def completions(request: web.Request) -> web.StreamResponse:
     """
     raw = await read_json(request)
     body = check_shape(CompletionBody, raw)
-    refuse_unsupported(raw, taken=("echo", "logprobs"))
+    refuse_unsupported(raw, taken=("n", "best_of", "echo", "logprobs"))
+    n = num_choices(raw)
     if body.stream and body.echo and body.logprobs is not None:
         raise RequestError(
             "The logprobs of an echoed prompt are not streamed; leave out one of the three.",
@@ -65,15 +74,24 @@ async def completions(request: web.Request) -> web.StreamResponse:
     prompt = one_prompt(raw)
     turn = await begin(request, body, prompt, asked_constraint(raw))
     echoed = _echoed(turn, prompt) if body.echo else ""
+    turns = choices_of(turn, n)
     if body.stream:
-        frames = CompletionFrames(turn, wants_usage=body.wants_usage, echoed=echoed)
-        return await stream(request, turn, frames)
-    whole = await gather(turn)
-    logprobs = None
-    if body.logprobs is not None:
-        logprobs = await asyncio.to_thread(_whole_logprobs, turn, whole, echoed)
-    choice = _choice(echoed + whole.text, whole.finished.reason, logprobs)
-    return json_reply(answer_body(turn, "text_completion", "cmpl", choice))
+        ends = Ends(n)
+        wants = body.wants_usage
+        frames = [
+            CompletionFrames(each, echoed, wants_usage=wants, index=i, ends=ends, head=turn)
+            for i, each in enumerate(turns)
+        ]
+        siblings = list(zip(turns[1:], frames[1:], strict=True))
+        return await stream(request, turn, frames[0], siblings=siblings)
+    wholes = await gather_all(turns) if n > 1 else [await gather(turn)]
+    choices = []
+    for whole in wholes:
+        logprobs = None
+        if body.logprobs is not None:
+            logprobs = await asyncio.to_thread(_whole_logprobs, turn, whole, echoed)
+        choices.append(_choice(echoed + whole.text, whole.finished.reason, logprobs))
+    return json_reply(answer_body(turns, "text_completion", "cmpl", choices))
 
 
 def _echoed(turn: Turn, prompt: Prompt) -> str:
@@ -126,8 +144,8 @@ def one_prompt(body: Mapping[str, Any]) -> Prompt:
 class CompletionFrames(SseFrames):
     """Chunks with text, the echoed prompt first; the finish reason comes last."""
 
-    def __init__(self, turn: Turn, *, wants_usage: bool, echoed: str = "") -> None:
-        super().__init__(turn, "text_completion", "cmpl", wants_usage=wants_usage)
+    def __init__(self, turn: Turn, echoed: str = "", **more: Unpack[FrameFields]) -> None:
+        super().__init__(turn, "text_completion", "cmpl", **more)
         self._tokenizer = turn.model.tokenizer
         self._echoed = echoed
         self._num_characters = len(echoed)  # sent or certain so far
@@ -162,4 +180,4 @@ class CompletionFrames(SseFrames):
 def _choice(
     text: str, finish_reason: str | None = None, logprobs: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}
+    return {"text": text, "logprobs": logprobs, "finish_reason": finish_reason}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Required, TypedDict
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict
@@ -71,14 +72,22 @@ async def begin(
     return turn
 
 
-def answer_body(turn: Turn, kind: str, prefix: str, choice: dict[str, Any]) -> dict[str, Any]:
-    """The body of a whole answer with one choice."""
-    finished = turn.finished
-    assert finished is not None, "a whole answer is written after its turn has finished"
+def answer_body(
+    turns: Sequence[Turn], kind: str, prefix: str, choices: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """The body of a whole answer, one choice a turn; its timings are the first one's."""
+    ends = Ends(len(turns))
+    total = None
+    for turn in turns:
+        assert turn.finished is not None, "a whole answer is written after its turns have finished"
+        total = ends.add(turn.finished)
+    finished = turns[0].finished
+    assert finished is not None
+    assert total is not None
     return {
-        **_head(turn, kind, prefix),
-        "choices": [choice],
-        "usage": usage_body(finished),
+        **_head(turns[0], kind, prefix),
+        "choices": [{**choice, "index": i} for i, choice in enumerate(choices)],
+        "usage": usage_body(total),
         "timings": timings_body(finished.timings),
     }
 
@@ -92,25 +101,75 @@ def _head(turn: Turn, kind: str, prefix: str) -> dict[str, Any]:
     }
 
 
+class Ends:
+    """Counts the choices of one request that have ended."""
+
+    def __init__(self, num_choices: int) -> None:
+        self._num_open = num_choices
+        self._num_completion_tokens = 0
+
+    def add(self, finished: FinishedEvent) -> FinishedEvent | None:
+        """One more end; of the last one, with the tokens of all. Mutates self.
+
+        The prompt is counted once.
+        """
+        self._num_open -= 1
+        self._num_completion_tokens += finished.num_completion_tokens
+        if self._num_open:
+            return None
+        return replace(finished, num_completion_tokens=self._num_completion_tokens)
+
+
+class FrameFields(TypedDict, total=False):
+    """What `SseFrames` is given by name."""
+
+    wants_usage: Required[bool]
+    index: int
+    ends: Ends
+    head: Turn
+
+
 class SseFrames:
-    """Server-sent events: chunks of one choice, the usage where it is asked for, `[DONE]`."""
+    """Server-sent events: chunks of one choice, the usage where it is asked for, `[DONE]`.
+
+    Where there are several choices, each has frames of its own; `ends` is common to them.
+    """
 
     content_type = "text/event-stream; charset=utf-8"
 
-    def __init__(self, turn: Turn, kind: str, prefix: str, *, wants_usage: bool) -> None:
-        self._head = _head(turn, kind, prefix)
+    def __init__(
+        self,
+        turn: Turn,
+        kind: str,
+        prefix: str,
+        *,
+        wants_usage: bool,
+        index: int = 0,
+        ends: Ends | None = None,
+        head: Turn | None = None,
+    ) -> None:
+        """`head` is the turn whose id all choices go by; None: `turn` itself."""
+        self._index = index
+        self._ends = ends or Ends(1)
+        self._head = _head(head or turn, kind, prefix)
         # OpenAI sends `usage: null` in every other chunk once usage is asked for.
         self._no_usage: dict[str, None] = {"usage": None} if wants_usage else {}
 
     def chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
         """One chunk of the answer."""
-        return _event({**self._head, "choices": [choice], **self._no_usage, **more})
+        numbered = {**choice, "index": self._index}
+        return _event({**self._head, "choices": [numbered], **self._no_usage, **more})
 
     def closing_chunks(self, finished: FinishedEvent, choice: dict[str, Any]) -> Iterator[bytes]:
-        """The chunk with finish reason and timings, the usage where asked for, `[DONE]`."""
+        """The chunk with finish reason and timings; of the last choice, also the usage where asked
+        for, and `[DONE]`.
+        """
         yield self.chunk(choice, timings=timings_body(finished.timings))
+        total = self._ends.add(finished)
+        if total is None:
+            return
         if self._no_usage:
-            yield _event({**self._head, "choices": [], "usage": usage_body(finished)})
+            yield _event({**self._head, "choices": [], "usage": usage_body(total)})
         yield b"data: [DONE]\n\n"
 
     def fault(self, error: TwostrokeError) -> bytes:

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from aiohttp import HttpVersion11, web
 
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.model import TextEvent
+from twostroke.server.choices import answers
 from twostroke.server.keys import REQUEST_ID
 from twostroke.server.turn import Turn, answer
 from twostroke.types import FinishedEvent
@@ -55,8 +56,14 @@ class Frames(Protocol):
         ...
 
 
-async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.StreamResponse:
-    """Answers `request` with the frames of a turn.
+Sibling = tuple[Turn, Frames]
+"""Another choice of a request, and how it is written."""
+
+
+async def stream(
+    request: web.Request, turn: Turn, frames: Frames, *, siblings: Sequence[Sibling] = ()
+) -> web.StreamResponse:
+    """Answers `request` with the frames of a turn; with several choices, of its siblings too.
 
     Raises:
         TwostrokeError: the turn failed before its first event; nothing was sent.
@@ -71,7 +78,8 @@ async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.Stream
     )
     turn.note_blocked(0.0)
     try:
-        async with aclosing(_frames(turn, frames)) as written:
+        made = _all_frames([(turn, frames), *siblings]) if siblings else _frames(turn, frames)
+        async with aclosing(made) as written:
             async for frame in written:
                 turn.note_blocked(await _send(request, response, frame))
         await _within(WRITE_TIMEOUT_S, response.write_eof())
@@ -90,6 +98,23 @@ async def _frames(turn: Turn, frames: Frames) -> AsyncGenerator[bytes, None]:
             if not is_open:
                 is_open = True
                 yield frames.opening()
+            if isinstance(event, TextEvent):
+                yield frames.token(event)
+            else:
+                for frame in frames.closing(event):
+                    yield frame
+
+
+async def _all_frames(choices: Sequence[Sibling]) -> AsyncGenerator[bytes, None]:
+    """The frames of several choices, as they come; the openings with the first event of any."""
+    is_open = False
+    async with aclosing(answers([turn for turn, _ in choices])) as events:
+        async for index, event in events:
+            if not is_open:
+                is_open = True
+                for _, frames in choices:
+                    yield frames.opening()
+            frames = choices[index][1]
             if isinstance(event, TextEvent):
                 yield frames.token(event)
             else:

@@ -144,8 +144,13 @@ async def prepare(
     request = Request(request_id, prompt_ids, asked.sampling, constraint, scope=scope)
     turn = Turn(model, request, arrived_at, prepared)
     if reads_sections and asked.constraint is None:
-        turn.parser = parser_for(model, prompt_ids, tools)
+        turn.parser = new_parser(turn, tools)
     return turn
+
+
+def new_parser(turn: Turn, tools: ToolUse | None) -> SectionParser | None:
+    """A parser for an answer to the turn's prompt."""
+    return parser_for(turn.model, turn.request.prompt_ids, tools)
 
 
 async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
@@ -178,21 +183,40 @@ async def gather(turn: Turn) -> Answer:
     Raises:
         TwostrokeError: as `answer`.
     """
-    pieces: list[str] = []
-    parts = ReadAnswer(turn.new_call_id)
-    logprobs: list[TokenLogprob] = []
-    offsets: list[int] = []
-    num_characters = 0
+    gathering = Gathering(turn, ReadAnswer(turn.new_call_id))
     async with aclosing(answer(turn)) as events:
         async for event in events:
             if isinstance(event, TextEvent):
-                if event.logprob is not None:
-                    logprobs.append(event.logprob)
-                    offsets.append(num_characters)
-                pieces.append(event.text)
-                parts.add(turn.read(event.text))
-                num_characters += len(event.text)
-    if turn.finished is None:
-        raise EngineError("The answer ended before it was complete; try again.")
-    parts.add(turn.read_rest())
-    return Answer("".join(pieces), parts, turn.finished, tuple(logprobs), tuple(offsets))
+                gathering.add(event)
+    return gathering.whole()
+
+
+@dataclass(slots=True)
+class Gathering:
+    """An answer that is being put together."""
+
+    turn: Turn
+    parts: ReadAnswer
+    text: str = ""
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    def add(self, event: TextEvent) -> None:
+        """Takes the next token. Mutates self and the turn's parser."""
+        if event.logprob is not None:
+            self.logprobs.append(event.logprob)
+            self.offsets.append(len(self.text))
+        self.text += event.text
+        self.parts.add(self.turn.read(event.text))
+
+    def whole(self) -> Answer:
+        """The answer; its turn has finished. Mutates self and the turn's parser.
+
+        Raises:
+            EngineError: the turn has not finished.
+        """
+        if self.turn.finished is None:
+            raise EngineError("The answer ended before it was complete; try again.")
+        self.parts.add(self.turn.read_rest())
+        logprobs, offsets = tuple(self.logprobs), tuple(self.offsets)
+        return Answer(self.text, self.parts, self.turn.finished, logprobs, offsets)
