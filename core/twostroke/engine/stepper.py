@@ -20,7 +20,7 @@ from twostroke.errors import EngineError
 from twostroke.life.observe import Observers, RunFacts
 from twostroke.life.roofline import Bounds
 from twostroke.life.timeline import ChunkTime, Clock
-from twostroke.types import FailedEvent, FinishReason, Stroke
+from twostroke.types import FailedEvent, FinishReason, Stroke, TokenId
 
 log = logging.getLogger(__name__)
 
@@ -99,12 +99,11 @@ class Stepper:
 
     def _read(self, chunk: PrefillChunk, work: Work) -> Logits:
         """Runs a chunk of a prompt; the logits of its last token, [1, vocab]."""
+        start, token_ids = not_alone(chunk)
         if work.prompt_logprobs is None:
-            return self._runner.prefill(
-                chunk.row, chunk.start, chunk.token_ids, is_last=chunk.is_last
-            )
-        logits = self._runner.score(chunk.row, chunk.start, chunk.token_ids)  # [num_tokens, vocab]
-        work.prompt_logprobs.add(chunk.start, logits)
+            return self._runner.prefill(chunk.row, start, token_ids, is_last=chunk.is_last)
+        logits = self._runner.score(chunk.row, start, token_ids)  # [num_tokens, vocab]
+        work.prompt_logprobs.add(chunk.start, logits[chunk.start - start :])
         return logits[-1:]
 
     def _decode(self, batch: DecodeBatch) -> None:
@@ -175,3 +174,16 @@ class Stepper:
             1, busy_s=facts.duration_s, past_tokens=run.start, batch_tokens=run.start
         )
         self._observers.ran(facts)
+
+
+def not_alone(chunk: PrefillChunk) -> tuple[int, tuple[TokenId, ...]]:
+    """Start and ids of what is run for a chunk: one token takes the one before it along.
+
+    Kernels sum a single row in another order than several, and with 8-bit activations another last
+    bit is now and then another token. So a prompt gives the same answer however it is cut, and
+    whatever of it was in the cache; the token before is written again, as it was.
+    """
+    if len(chunk.token_ids) != 1 or chunk.start == 0:
+        return chunk.start, chunk.token_ids
+    before = chunk.start - 1
+    return before, (chunk.sequence.prompt_ids[before], *chunk.token_ids)
