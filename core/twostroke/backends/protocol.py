@@ -127,6 +127,22 @@ class ReshapableBuffer(Buffer, Protocol):
         ...
 
 
+@runtime_checkable
+class GivesBack(Protocol):
+    """A buffer, or a view of rows, whose memory the system can have back. A backend need not have
+    it: what the KV cache once took then stays taken.
+    """
+
+    def give_back(self, start: int) -> bool:
+        """Returns the memory behind the first `start` positions of axis 2, in each of axes 0 and 1.
+
+        For buffers of [rows, kv_heads, capacity, head_dim]. What lay there is undefined
+        afterwards; it can be written as before. The memory stays at its address, so bindings stay
+        good. Not while a run uses these rows. Whole pages only. False: nothing can be returned.
+        """
+        ...
+
+
 class Binding(Protocol):
     """Buffers tied to a session's inputs and outputs; made once, run many times."""
 

@@ -11,6 +11,7 @@ from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact, Manifest
 from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
+from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
 from twostroke.engine.limits import EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
@@ -42,10 +43,12 @@ def build_engine(
     limits: EngineLimits,
     *,
     dialects: Dialects | None = None,
+    idle_after_s: float = IDLE_AFTER_S,
 ) -> Engine:
     """An engine that is ready to `start`. The backends stay the caller's to close.
 
-    `dialects` says which graph of the bundle each stroke takes; None: the bundle's default.
+    `dialects` says which graph of the bundle each stroke takes; None: the bundle's default. After
+    `idle_after_s` without work the memory of rows that ended goes back to the system.
 
     Raises:
         ConfigError: a context longer than the bundle's, or speculation that is on and cannot be.
@@ -89,6 +92,7 @@ def build_engine(
         context_tokens=context_tokens,
         eos_ids=frozenset(manifest.tokens.eos_ids),
         memory_plan=plan,
+        idle_after_s=idle_after_s,
         bundle_context_tokens=manifest.context_tokens,
         request_timeout_s=limits.request_timeout_s,
         grammars=Grammars(

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from twostroke.backends.protocol import Placement
 from twostroke.engine.deadlines import earliest_deadline
-from twostroke.engine.intake import Intake, Sink, Work
+from twostroke.engine.intake import IDLE_AFTER_S, Intake, Sink, Work
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.logprobs import PromptLogprobs
 from twostroke.engine.run_transfers import close_store
@@ -20,6 +20,7 @@ from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.sequence import sequence_for
 from twostroke.engine.stepper import Stepper
+from twostroke.engine.upkeep import Upkeep
 from twostroke.errors import RequestError
 from twostroke.grammar import Grammars, Matcher
 from twostroke.life.memory import MemoryPlan
@@ -55,6 +56,7 @@ class Engine:
         bounds: Bounds | None = None,
         request_timeout_s: float | None = None,
         clock: Clock = time.monotonic,
+        idle_after_s: float = IDLE_AFTER_S,
     ) -> None:
         self.context_tokens = context_tokens
         self.memory_plan = memory_plan
@@ -66,12 +68,13 @@ class Engine:
         self._grammars = grammars
         self._clock = clock
         self._request_timeout_s = request_timeout_s
-        self._intake = Intake(scheduler, clock)
+        self._intake = Intake(scheduler, clock, idle_after_s=idle_after_s)
         # Told of each run and each end; add to them before `start`.
         self.observers = Observers([scheduler.budget])
         if scheduler.speculation is not None:
             self.observers.add(scheduler.speculation.costs)
         self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
+        self._upkeep = Upkeep(self._intake, runner, self._stepper)
         self._thread: threading.Thread | None = None
         self._life = threading.Lock()  # start and stop, one at a time
         self._is_stopped = False
@@ -216,15 +219,22 @@ class Engine:
         What the engine's thread calls. Simulations that want to decide when a step happens call
         it themselves, on an engine that was not started. A fault of the engine itself fails
         everything in it; a second one in a row is raised.
+
+        A moment after the last work there is one step that returns memory and proves the books; it
+        raises where they are wrong and cannot be set right.
         """
+        step = None
         try:
             step = self._intake.next_step()
             if step is not None:
                 self._stepper.run(step)
+                self._upkeep.give_back(step.tails)
+                if step.rest is not None:
+                    self._upkeep.prove(step.rest)
         except Exception as fault:
             # A fault of the engine itself: end all that it may have hurt. Where the next step
             # fails as well, going on would fail for ever.
-            if self._has_failed:
+            if self._has_failed or (step is not None and step.rest is not None):
                 raise
             self._has_failed = True
             self._stepper.fail_all(fault)

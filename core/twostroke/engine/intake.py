@@ -8,67 +8,43 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from twostroke.engine.limits import EngineStats
-from twostroke.engine.logprobs import PromptLogprobs
 from twostroke.engine.prefix_store import PrefixStore
-from twostroke.engine.sampler import SamplerState
-from twostroke.engine.scheduler import Plan, PrefillChunk, Scheduler
+from twostroke.engine.scheduler import PrefillChunk, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.transfers import RowSave
+from twostroke.engine.work import Rest, Sink, Step, Tails, Work
 from twostroke.errors import RequestError, UnavailableError
-from twostroke.grammar import Matcher
-from twostroke.life.timeline import Clock, Timeline
-from twostroke.types import Event, FinishReason, TokenId, TokenLogprob
+from twostroke.life.timeline import Clock
+from twostroke.types import FinishReason
 
-Sink = Callable[[Event], None]
+__all__ = ["IDLE_AFTER_S", "Intake", "Rest", "Sink", "Step", "Tails", "Work"]
 
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """A sequence with everything the step loop needs to serve it."""
-
-    sequence: Sequence
-    sink: Sink
-    timeline: Timeline
-    sampler: SamplerState
-    stop_ids: frozenset[TokenId]  # end-of-sequence ids and the request's own
-    matcher: Matcher | None = None  # of a constrained answer
-    prompt_logprobs: PromptLogprobs | None = None  # where they are asked for
-    end_logprob: TokenLogprob | None = None
-    deadline_at: float | None = None  # of the engine's clock
-
-    @property
-    def request_id(self) -> str:
-        """The request's id."""
-        return self.sequence.request_id
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its terminal event was told, or is about to be."""
-        return self.sequence.phase is Phase.ENDED
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What the engine thread does next: tell the ended ones, then run the plan.
-
-    `expired` are those whose deadline has passed, with the phase in which it found them.
-    """
-
-    ended: tuple[tuple[Work, FinishReason], ...]
-    plan: Plan
-    expired: tuple[tuple[Work, Phase], ...] = ()
+IDLE_AFTER_S = 2.0
+"""After so long without work memory is returned and the books are proved."""
 
 
 class Intake:
-    """Owns the table of work and the lock around the scheduler."""
+    """Owns the table of work and the lock around the scheduler.
 
-    def __init__(self, scheduler: Scheduler, clock: Clock = time.monotonic) -> None:
+    After `idle_after_s` without work there is one step of rest.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock = time.monotonic,
+        *,
+        idle_after_s: float = IDLE_AFTER_S,
+    ) -> None:
         self._scheduler = scheduler
         self._clock = clock
+        self._idle_after_s = idle_after_s
+        self._has_rested = True  # nothing was done since the last rest
+        self._gives_back = True
+        self._num_given_back_tokens = 0
         self._changed = threading.Condition()
         self._work: dict[str, Work] = {}
         self._to_abort: set[str] = set()
@@ -120,16 +96,24 @@ class Intake:
     def next_step(self) -> Step | None:
         """Waits for work and answers it; None once closed and empty. Engine thread."""
         with self._changed:
+            was_told = True
             while True:
                 ended = self._take_ended()
                 expired = self._take_expired()
                 plan = self._scheduler.plan()
                 if ended or expired or plan:
                     self._num_steps += bool(plan)
-                    return Step(ended, plan, expired)
+                    self._has_rested = False
+                    cache = self._scheduler.cache
+                    is_over = cache.num_touched_tokens > cache.num_tokens
+                    return Step(ended, plan, expired, self._tails() if is_over else ())
                 if self._is_closed and not self._work:
                     return None
-                self._changed.wait()
+                if not was_told:
+                    self._has_rested = True
+                    rest = Rest(num_forgotten=len(self._work))
+                    return Step((), plan, (), self._tails(), rest)
+                was_told = self._changed.wait(None if self._has_rested else self._idle_after_s)
 
     def work_of(self, sequence: Sequence) -> Work:
         """The work a planned sequence belongs to."""
@@ -166,6 +150,20 @@ class Intake:
             self._num_drafted += num_drafted
             self._num_accepted += num_accepted
 
+    def note_given_back(self, row: int, num_tokens: int) -> None:
+        """Notes that the memory behind the first tokens of a row went back to the system."""
+        with self._changed:
+            cache = self._scheduler.cache
+            self._num_given_back_tokens += cache.note_given_back(row, num_tokens)
+
+    def keep_tails(self) -> None:
+        """No step names rows to give back from now on: the backend cannot."""
+        self._gives_back = False
+
+    def row_lengths(self) -> list[int]:
+        """Tokens in each row."""
+        return self.span_lengths(0, self._scheduler.cache.num_rows)
+
     def span_lengths(self, start: int, count: int) -> list[int]:
         """Tokens in the rows [start, start + count)."""
         return self._scheduler.cache.span_lengths(start, count)
@@ -192,6 +190,17 @@ class Intake:
             self._num_ended["failed"] += len(abandoned)
             self._changed.notify_all()
             return abandoned
+
+    def start_over(self) -> list[Work]:
+        """Forgets everything, rows that were kept too, and goes on with empty books."""
+        with self._changed:
+            forgotten = list(self._work.values())
+            self._work.clear()
+            self._to_finish.clear()
+            self._scheduler.clear()
+            self._num_ended["failed"] += len(forgotten)
+            self._changed.notify_all()
+            return forgotten
 
     def refuse(self) -> None:
         """From now on `submit` raises UnavailableError; what is here goes on. Any thread."""
@@ -234,6 +243,7 @@ class Intake:
                 num_cached_tokens=reuse.num_cached_tokens,
                 num_prefix_hits=reuse.num_hits,
                 num_copied_tokens=reuse.num_copied_tokens,
+                num_given_back_tokens=self._num_given_back_tokens,
                 num_aborted_waiting=self._num_aborted[Phase.WAITING],
                 num_aborted_prefill=self._num_aborted[Phase.PREFILL],
                 num_aborted_decode=self._num_aborted[Phase.DECODE],
@@ -243,9 +253,12 @@ class Intake:
             )
 
     def check(self) -> None:
-        """Proves the scheduler's invariants; for tests and idle moments."""
+        """Proves the scheduler's invariants. Any thread."""
         with self._changed:
             self._scheduler.check()
+
+    def _tails(self) -> Tails:
+        return tuple(self._scheduler.cache.idle_tails()) if self._gives_back else ()
 
     def _take_ended(self) -> tuple[tuple[Work, FinishReason], ...]:
         ended: list[tuple[Work, FinishReason]] = []

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from twostroke.backends.protocol import Array, Backend, Buffer, storage_dtype
+from twostroke.backends.protocol import Array, Backend, Buffer, GivesBack, storage_dtype
 from twostroke.bundle.contract import past_names, present_names
 from twostroke.bundle.manifest import KVLayer
 
@@ -23,6 +23,17 @@ class KVStore(Protocol):
 
     def fill_row(self, row: int, values: Iterator[tuple[str, Array]]) -> None:
         """Makes `values`, as `read_row` answers them, the row's contents. Mutates the row."""
+        ...
+
+    def num_readable(self, row: int) -> int:
+        """The most tokens that `read_row` can answer for a row."""
+        ...
+
+    def give_back(self, row: int, num_tokens: int) -> bool:
+        """Returns the memory behind the first tokens of a row; what lay there is undefined then.
+
+        False where the backend cannot. Mutates the row; not while a run uses it.
+        """
         ...
 
 
@@ -43,6 +54,7 @@ class KVBuffers:
         capacity_tokens: int,
     ) -> None:
         self.dtype = dtype
+        self.capacity_tokens = capacity_tokens
         self.has_row_views = backend.has_row_views
         num_blocks, block_rows = (1, num_rows) if backend.has_row_views else (num_rows, 1)
         shapes = {
@@ -75,6 +87,16 @@ class KVBuffers:
         buffers = self.span(row, 1)
         for name, tokens in values:
             fill_tokens(tokens, buffers[name])
+
+    def num_readable(self, row: int) -> int:
+        """The whole row: what is in it is known to whoever wrote it."""
+        return self.capacity_tokens
+
+    def give_back(self, row: int, num_tokens: int) -> bool:
+        """Returns the memory behind the first tokens of a row; see `KVStore`."""
+        buffers = self.span(row, 1).values()
+        given = [isinstance(b, GivesBack) and b.give_back(num_tokens) for b in buffers]
+        return all(given)
 
 
 def fill_tokens(tokens: Array, target: Buffer) -> None:

@@ -14,6 +14,7 @@ Invariants (`check` proves them):
 4. A kept row has 0 < length <= row_tokens and nothing reserved.
 5. At most `num_rows` sequences hold a promise, of at most `num_tokens` together.
 6. What taken rows may become and what kept rows hold is at most `num_tokens` together.
+7. A row has touched at least as many tokens as it holds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class KVCache:
         self._states = [RowState.FREE] * num_rows
         self._lengths = [0] * num_rows
         self._reserved = [0] * num_rows
-        self._longest = [0] * num_rows  # since the start: memory is taken when it is first written
+        self._longest = [0] * num_rows  # since its memory was last given back
         self._num_promises = 0
         self._num_promised_tokens = 0
 
@@ -158,8 +159,33 @@ class KVCache:
 
     @property
     def num_touched_tokens(self) -> int:
-        """Tokens that rows hold or held at their longest."""
+        """Tokens that rows hold, or held at their longest since their memory was given back."""
         return sum(self._longest)
+
+    def idle_tails(self) -> list[tuple[int, int]]:
+        """Rows that touched more than they can still be asked for, and how many tokens that is.
+
+        What lies behind a free row's start, a kept row's tokens or a taken row's promise is of no
+        use to anybody.
+        """
+        needs = [max(*both) for both in zip(self._lengths, self._reserved, strict=True)]
+        return [(row, need) for row, need in enumerate(needs) if self._longest[row] > need]
+
+    def note_given_back(self, row: int, num_tokens: int) -> int:
+        """Notes that the memory behind the first tokens of a row is the system's again.
+
+        Answers how many touched tokens that were.
+        """
+        num_given = max(0, self._longest[row] - num_tokens)
+        self._longest[row] -= num_given
+        return num_given
+
+    def clear(self) -> None:
+        """Frees every row and forgets every promise; what was touched stays so."""
+        self._states = [RowState.FREE] * self.num_rows
+        self._lengths = [0] * self.num_rows
+        self._reserved = [0] * self.num_rows
+        self._num_promises = self._num_promised_tokens = 0
 
     @property
     def num_excess_tokens(self) -> int:
@@ -177,6 +203,8 @@ class KVCache:
             }[state]
             if not is_right:
                 raise AssertionError(f"row {row} is {state.value} with {length} of {reserved}")
+            if self._longest[row] < length:
+                raise AssertionError(f"row {row} touched {self._longest[row]} and holds {length}")
         num_taken, taken_tokens = self._states.count(RowState.TAKEN), sum(self._reserved)
         if not num_taken <= self._num_promises <= self.num_rows:
             raise AssertionError(f"{self._num_promises} promises for {num_taken} taken rows")

@@ -8,12 +8,13 @@ row's old set is the next spare. Nothing is copied, and a run that fails leaves 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
-from twostroke.backends.protocol import Array, Backend, Buffer, ReshapableBuffer
+from twostroke.backends.protocol import Array, Backend, Buffer, GivesBack, ReshapableBuffer
 from twostroke.bundle.contract import past_names
 from twostroke.bundle.manifest import KVLayer
 from twostroke.errors import EngineError
@@ -98,6 +99,33 @@ class ConcatenatedKV:
                 written = dict(self.present(num_tokens))
             written[name].write(np.ascontiguousarray(tokens))
         self.keep(row, num_tokens)
+
+    def num_readable(self, row: int) -> int:
+        """What the row holds."""
+        return self._lengths[row]
+
+    def give_back(self, row: int, num_tokens: int) -> bool:
+        """Returns a row's memory behind its first tokens, and what a row was replaced in.
+
+        An empty row returns all; of others the tokens lie together at the front of their memory.
+        """
+        if num_tokens == 0:
+            self._rows[row], self._lengths[row] = self._empty, 0
+        if not self._blocks:
+            return True  # a row has just the memory that it needs
+        held = self._lengths[row]
+        given = [self._give_block_back(row, held), self._give_block_back(-1, 0)]
+        return all(given)
+
+    def _give_block_back(self, block: int, num_tokens: int) -> bool:
+        given = []
+        for name, (num_heads, head_dim) in self._shapes.items():
+            memory = self._blocks[block][name]
+            num_positions = math.prod(memory.shape) // head_dim
+            flat = memory.reshaped((1, 1, num_positions, head_dim))
+            num_used = num_heads * num_tokens
+            given.append(isinstance(flat, GivesBack) and flat.give_back(num_used))
+        return all(given)
 
     def _view(self, block: int, num_tokens: int) -> _Set:
         if not self._blocks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twostroke.backends.protocol import Array
 from twostroke.engine.handover import hand_over
@@ -51,6 +51,33 @@ class KVStores:
         else:
             self._fill(stroke, source, target, num_tokens)
             self._held[_other(stroke)][target] = 0
+
+    def give_back(self, row: int, num_tokens: int) -> bool:
+        """Returns the memory behind the first tokens of a row; they stay. Mutates the row.
+
+        False where a cache cannot.
+        """
+        for held in self._held.values():
+            held[row] = min(held[row], num_tokens)
+        stores = [self._stores[Stroke.DECODE]]
+        if not self.is_one:
+            stores.append(self._stores[Stroke.PREFILL])
+        given = [store.give_back(row, num_tokens) for store in stores]
+        return all(given)
+
+    def check(self, lengths: Sequence[int]) -> None:
+        """Proves that every row can be read to its length. Raises AssertionError."""
+        for row, length in enumerate(lengths):
+            held = max(held[row] for held in self._held.values())
+            if not self.is_one and held < length:
+                raise AssertionError(f"no cache holds the {length} tokens of row {row}: {held}")
+            for stroke, store in self._stores.items():
+                claimed = length if self.is_one else self._held[stroke][row]
+                if store.num_readable(row) < claimed:
+                    raise AssertionError(
+                        f"the {stroke.value} cache holds {store.num_readable(row)} tokens of row "
+                        f"{row}, not {claimed}"
+                    )
 
     def read_row(self, row: int, num_tokens: int) -> Iterator[tuple[str, Array]]:
         """The first tokens of a row, from whichever cache holds them; see `KVStore`."""

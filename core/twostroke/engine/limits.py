@@ -67,13 +67,13 @@ class EngineStats:
     the numbers of running and waiting sequences.
 
     `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved;
-    `kv_tokens_touched` are those for which memory was taken since the start; `kv_tokens_kept` those
-    of ended sequences, kept for reuse. Of `num_prompt_tokens`, `num_cached_tokens` were not
-    computed, in `num_prefix_hits` prompts; `num_copied_tokens` went from row to row,
-    `num_restored_tokens` came from the store, which holds `prefix_store_bytes` now. `num_aborted`
-    is told apart by where the sequences stood; `num_expired` are those of `num_failed` whose
-    deadline passed. Of `num_drafted_tokens` that were guessed and verified, `num_accepted_tokens`
-    were right.
+    `kv_tokens_touched` are those for which memory is taken; `kv_tokens_kept` those of ended
+    sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of
+    `num_prompt_tokens`, `num_cached_tokens` were not computed, in `num_prefix_hits` prompts;
+    `num_copied_tokens` went from row to row, `num_restored_tokens` came from the store, which holds
+    `prefix_store_bytes` now. `num_aborted` is told apart by where the sequences stood;
+    `num_expired` are those of `num_failed` whose deadline passed. Of `num_drafted_tokens`
+    that were guessed and verified, `num_accepted_tokens` were right.
     """
 
     num_running: int
@@ -93,6 +93,7 @@ class EngineStats:
     num_copied_tokens: int = 0
     num_drafted_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_given_back_tokens: int = 0
     num_aborted_waiting: int = 0
     num_aborted_prefill: int = 0
     num_aborted_decode: int = 0

@@ -147,6 +147,11 @@ class Prefixes:
         elif self._cache.state(row) is RowState.KEPT:  # it may have gone since
             self._forget_kept(row)
 
+    def clear(self) -> None:
+        """Forgets every row."""
+        self._index = PrefixIndex()
+        self._worth = RowWorth()
+
     def kept_rows(self) -> Iterator[RowSave]:
         """All that is kept, to be stored; what was used last comes last."""
         for row in self._worth.rows():

@@ -202,6 +202,17 @@ class Runner:
         logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
         return logits.reshape(len(token_ids), -1)
 
+    def give_back(self, row: int, num_tokens: int) -> bool:
+        """Returns the memory behind the first tokens of a row to the system; they stay.
+
+        Mutates the row. False where a backend cannot: the row then keeps what it took.
+        """
+        return self._kv.give_back(row, num_tokens)
+
+    def check(self, lengths: Sequence[int]) -> None:
+        """Proves that the caches hold `lengths[row]` tokens of each row. Raises AssertionError."""
+        self._kv.check(lengths)
+
     def close(self) -> None:
         """Frees bindings and sessions. The backends stay open: whoever opened them closes them."""
         self._prefill_runs.close()

@@ -156,6 +156,16 @@ class Scheduler:
         sequence.row = None
         sequence.phase = Phase.ENDED
 
+    def clear(self) -> None:
+        """Forgets every sequence and frees every row, whatever the books say."""
+        for sequence in (*self._waiting, *self._prefilling, *self._decoding):
+            sequence.row, sequence.phase = None, Phase.ENDED
+        self._waiting = Waiting()
+        self._prefilling.clear()
+        self._decoding.clear()
+        self.cache.clear()
+        self.prefixes.clear()
+
     def check(self) -> None:
         """Proves the invariants of the scheduler and its cache. Raises AssertionError."""
         self.cache.check()

@@ -62,6 +62,15 @@ class Stepper:
         """Ends everything in the engine after a fault of the engine itself."""
         self._answers.fail(self._intake.all_work(), fault, "run a step")
 
+    def start_over(self, fault: Exception) -> None:
+        """Ends everything and empties the engine's books, which turned out wrong."""
+        error = EngineError(
+            f"The engine lost this request: its books were wrong ({fault}). Send it again; the "
+            f"log has the details."
+        )
+        for work in self._intake.start_over():
+            self._answers.tell_fault(work, error)
+
     def abandon_all(self, fault: Exception) -> None:
         """The last resort where even `fail_all` failed: the engine takes no more requests."""
         log.critical("the engine has stopped", exc_info=fault)

@@ -44,6 +44,8 @@ from twostroke.errors import BackendError, BundleError
 from twostroke.testing.echo_session import EchoGraph, EchoSession
 from twostroke.types import Stroke
 
+GARBAGE = -1  # no token
+
 
 @dataclass(frozen=True, slots=True)
 class EchoOptions:
@@ -80,6 +82,11 @@ class EchoBuffer:
         if not self._has_row_views:
             raise BackendError("echo: row_views is off, so the engine must not ask for rows")
         return EchoBuffer(self.values[start : start + count], has_row_views=True)
+
+    def give_back(self, start: int) -> bool:
+        """Spoils what is given back, so that an engine that still reads it is found out."""
+        self.values[:, :, start:] = GARBAGE
+        return True
 
     def write(self, values: Array) -> None:
         """Copies values of the same shape and dtype in."""

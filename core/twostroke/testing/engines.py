@@ -10,6 +10,7 @@ from typing import Any, Self
 from twostroke.bundle import open_bundle
 from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
 from twostroke.engine.build import Dialects
+from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.testing.bundles import byte_tokenizer
 from twostroke.testing.echo import EchoBackend, parse_options, probe
 from twostroke.types import FinishedEvent, Request, SamplingParams, TokenEvent, TokenId
@@ -43,6 +44,7 @@ class EchoEngine:
         *,
         decode_options: dict[str, Any] | None = None,
         dialects: Dialects | None = None,
+        idle_after_s: float = IDLE_AFTER_S,
         **options: Any,
     ) -> None:
         device = probe().devices[0]
@@ -56,6 +58,7 @@ class EchoEngine:
             self.decode_backend,
             limits or EngineLimits(),
             dialects=dialects,
+            idle_after_s=idle_after_s,
         )
 
     def answer(self, request_id: str, text: str, sampling: SamplingParams) -> Answer:

@@ -82,6 +82,36 @@ def test_a_row_of_nothing_is_not_kept():
     assert cache.state(row) is RowState.FREE
 
 
+def test_only_what_nobody_can_use_is_a_tail():
+    cache = KVCache(num_rows=3, row_tokens=8, num_tokens=24)
+    for _ in range(3):
+        cache.advance(take(cache, 8), 8)
+    assert cache.idle_tails() == []
+    for row in (0, 1, 2):
+        cache.release(row, keep=row != 0)
+    assert cache.idle_tails() == [(0, 0)]  # free: all of it
+    cache.reserve(6)
+    cache.take(1, 6, length=3)  # begins with three kept tokens, may become six
+    assert cache.idle_tails() == [(0, 0), (1, 6)]
+    assert [cache.note_given_back(row, held) for row, held in cache.idle_tails()] == [8, 2]
+    assert (cache.num_touched_tokens, cache.idle_tails()) == (14, [])
+    cache.release(1, keep=True)
+    assert cache.idle_tails() == [(1, 3)]
+    cache.check()
+
+
+def test_a_cleared_cache_is_free_and_remembers_what_was_touched():
+    cache = KVCache(num_rows=2, row_tokens=8, num_tokens=16)
+    cache.advance(take(cache, 8), 5)
+    cache.release(0, keep=True)
+    take(cache, 4)
+    cache.clear()
+    cache.check()
+    assert (cache.num_free_rows, cache.num_used_tokens, cache.num_kept_tokens) == (2, 0, 0)
+    assert cache.idle_tails() == [(0, 0)]
+    assert cache.reserve(16)
+
+
 def test_growing_over_the_reservation_and_freeing_twice_are_caught():
     cache = KVCache(num_rows=2, row_tokens=8, num_tokens=16)
     row = take(cache, 2)
@@ -103,6 +133,7 @@ def test_growing_over_the_reservation_and_freeing_twice_are_caught():
     [
         ("_states", [RowState.KEPT, RowState.FREE], "row 0 is kept with 0 of 0"),
         ("_lengths", [0, 3], "row 1 is free with 3"),
+        ("_longest", [-1, 0], "row 0 touched -1 and holds 0"),
         ("_num_promised_tokens", 17, "tokens promised"),
         ("_num_promises", 3, "3 promises for 0 taken rows"),
     ],
@@ -180,6 +211,13 @@ class CacheLife(RuleBasedStateMachine):
         target = min({0, 1, 2} - self.taken.keys() - self.kept.keys() - {row})
         self.cache.move(row, target)
         self.kept[target] = length
+
+    @rule()
+    def give_back(self) -> None:
+        for row, num_tokens in self.cache.idle_tails():
+            assert self.cache.note_given_back(row, num_tokens) > 0
+        assert self.cache.idle_tails() == []
+        assert self.cache.num_touched_tokens <= 20
 
     @invariant()
     def agrees(self) -> None:

@@ -19,7 +19,7 @@ pytestmark = [
 
 # A process of its own, so that nothing else is counted. Prints what was planned and what was.
 SCRIPT = """
-import json, random, sys, threading
+import json, random, sys, threading, time
 from twostroke.life.resident import process_bytes, read_resident_bytes
 from twostroke.model import Model
 
@@ -40,8 +40,12 @@ answers = [model.generate(ids, temperature=0, max_tokens=int(sys.argv[4])) for i
 used = [answer.complete().num_prompt_tokens for answer in answers]
 ended.set()
 watcher.join()
+busy = read_resident_bytes()
+if settings.get("kv"):  # nothing is kept: wait until the memory went back
+    while model.status()["load"]["kv_tokens_touched"]:
+        time.sleep(0.05)
 print(json.dumps(dict(
-    used=used, peak=peak[0], resident=read_resident_bytes(), before=process_bytes(),
+    used=used, peak=peak[0], busy=busy, resident=read_resident_bytes(), before=process_bytes(),
     **model.status()["memory"],
 )))
 model.close()
@@ -79,6 +83,16 @@ def test_planned_and_real_are_within_a_tenth(
     planned = found["before"] + found["planned_now_bytes"]
     assert found["resident"] == pytest.approx(planned, rel=0.1)
     assert found["planned_now_bytes"] <= found["planned_bytes"]
+
+
+def test_memory_of_rows_that_ended_goes_back(demo_bundle_int8: Path, cache: Path) -> None:
+    kv = {"prefixes": {"reuse": False}}
+    found = run(demo_bundle_int8, [1800, 1500], 4, cache, context_tokens=2048, max_rows=2, kv=kv)
+    written_bytes = (1800 + 1500) * found["kv_bytes_per_token"]
+    assert found["busy"] - found["resident"] == pytest.approx(written_bytes, rel=0.2)
+    assert found["kv_now_bytes"] == 0
+    planned = found["before"] + found["planned_now_bytes"]
+    assert found["resident"] == pytest.approx(planned, rel=0.1)
 
 
 def test_a_prompt_of_8000_tokens_stays_under_the_plan(demo_bundle_int8: Path, cache: Path) -> None:

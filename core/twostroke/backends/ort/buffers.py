@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from twostroke.backends.ort.library import onnxruntime
+from twostroke.backends.ort.pages import give_pages_back, map_pages
 from twostroke.backends.protocol import Array, storage_dtype
 from twostroke.errors import BackendError, OutOfMemoryError
 
@@ -21,15 +22,16 @@ class HostBuffer:
     """A C-contiguous numpy array, and the OrtValue over the same memory.
 
     The OrtValue aliases the array without owning it, so the array is kept as long as the buffer;
-    bindings keep the buffers.
+    bindings keep the buffers. `pages`: the mapping that the array lies in, where it has its own.
     """
 
-    __slots__ = ("_value", "array")
+    __slots__ = ("_pages", "_value", "array")
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Array, pages: mmap.mmap | None = None) -> None:
         if not array.flags.c_contiguous:
             raise BackendError("a host buffer needs a C-contiguous array")
         self.array = array
+        self._pages = pages
         self._value: Any = None
 
     @property
@@ -49,12 +51,16 @@ class HostBuffer:
                 f"rows {start} to {start + count} lie outside a buffer of "
                 f"{self.array.shape[0]} rows"
             )
-        return HostBuffer(self.array[start : start + count])
+        return HostBuffer(self.array[start : start + count], self._pages)
 
     def reshaped(self, shape: tuple[int, ...]) -> HostBuffer:
         """The first elements in another shape, over the same memory."""
         check_fits(self, shape)
-        return HostBuffer(self.array.reshape(-1)[: math.prod(shape)].reshape(shape))
+        return HostBuffer(self.array.reshape(-1)[: math.prod(shape)].reshape(shape), self._pages)
+
+    def give_back(self, start: int) -> bool:
+        """Returns the pages behind position `start` of axis 2 to the system; see `GivesBack`."""
+        return self._pages is not None and give_pages_back(self._pages, self.array, start)
 
     def write(self, values: Array) -> None:
         """Copies `values` (same shape and dtype) into the memory."""
@@ -127,8 +133,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 def allocate_host(shape: tuple[int, ...], dtype: str) -> HostBuffer:
     """Zeros in host memory; pages that are never written cost nothing.
 
-    Large buffers are mapped page by page: numpy would ask for huge pages, and one token in a
-    cache row would then touch 2 MiB for each head.
+    Large buffers are mapped page by page, so that they can be returned page by page.
 
     Raises:
         OutOfMemoryError: the system refuses the bytes.
@@ -138,10 +143,8 @@ def allocate_host(shape: tuple[int, ...], dtype: str) -> HostBuffer:
     try:
         if num_bytes < _PAGED_FROM_BYTES:
             return HostBuffer(np.zeros(shape, kind))
-        pages = mmap.mmap(-1, num_bytes)
-        if hasattr(mmap, "MADV_NOHUGEPAGE"):
-            pages.madvise(mmap.MADV_NOHUGEPAGE)
-        return HostBuffer(np.frombuffer(pages, kind).reshape(shape))
+        pages = map_pages(num_bytes)
+        return HostBuffer(np.frombuffer(pages, kind).reshape(shape), pages)
     except (MemoryError, OSError, ValueError, OverflowError) as error:
         raise OutOfMemoryError(
             f"{num_bytes} bytes of host memory for a buffer of {dtype}{list(shape)} were refused "
