@@ -144,6 +144,18 @@ class KVConfig(_Section):
     prefixes: PrefixConfig = PrefixConfig()
 
 
+class SpeculationConfig(_Section):
+    """Guessing tokens from what prompt and answer have said before, and verifying several at once.
+
+    The answer is the same; see docs/speculation.md.
+    """
+
+    mode: Literal["auto", "on", "off"] = Field(
+        "auto", description="auto: where it pays, as measured; on: wherever there is a guess"
+    )
+    max_draft_tokens: int = Field(8, ge=1, le=16, description="guesses in one run")
+
+
 class SamplingConfig(_Section):
     """What a request gets where it says nothing; null: what the model recommends.
 
@@ -179,6 +191,7 @@ class ModelConfig(_Section):
         (), description="backends that may take over when `backend` cannot; none: fail and say why"
     )
     kv: KVConfig = KVConfig()
+    speculation: SpeculationConfig = SpeculationConfig()
     sampling: SamplingConfig = SamplingConfig()
     parser: str = Field(
         "auto",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from twostroke.backends.protocol import Binding, Buffer, InterruptibleBinding
 from twostroke.bundle.contract import ATTENTION_MASK, LOGITS
 from twostroke.engine.kv_buffers import KVBuffers, present_of
-from twostroke.engine.logits import LogitBuffers, Logits
+from twostroke.engine.logits import MAX_KEPT_POSITIONS, LogitBuffers, Logits
 from twostroke.engine.open_graph import LogitRows, OpenGraph
 from twostroke.engine.small_inputs import SmallInputs
 from twostroke.types import TokenId
@@ -31,7 +31,8 @@ class InPlaceRuns:
     """Makes the bindings of one graph over one set of KV buffers and keeps the recent ones.
 
     A binding belongs to a span of rows and a number of tokens a row; decode has one for each
-    span, prefill one for each row and chunk length, of which the `max_kept` last used stay.
+    span, prefill one for each row, chunk length and number of wanted logits (a few, or they are not
+    kept), of which the `max_kept` last used stay.
     """
 
     def __init__(self, graph: OpenGraph, kv: KVBuffers, vocab_size: int, max_kept: int) -> None:
@@ -39,7 +40,7 @@ class InPlaceRuns:
         self._kv = kv
         self._max_kept = max_kept
         self._running: Binding | None = None
-        self._kept: OrderedDict[tuple[int, int, int], BoundRun] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, int, int], BoundRun] = OrderedDict()
         self._logits = LogitBuffers(graph, vocab_size)
         self._has_mask = ATTENTION_MASK in graph.small_inputs
         self._answers_all = graph.logit_rows is LogitRows.ALL
@@ -61,7 +62,8 @@ class InPlaceRuns:
             EngineError: the run failed.
         """
         count, num_new = len(token_ids), len(token_ids[0])
-        is_long = len(wanted) > 1 or (self._answers_all and num_new > 1)
+        num_positions = num_new if self._answers_all else len(wanted)
+        is_long = num_positions > MAX_KEPT_POSITIONS
         if self._has_mask or is_long:  # another mask each time, or logits too large to be kept
             total = max(past_lengths) + num_new
             bound = self._bind(start_row, count, num_new, wanted, total)
@@ -87,7 +89,7 @@ class InPlaceRuns:
         self._logits.clear()
 
     def _bound(self, start_row: int, count: int, num_new: int, wanted: Sequence[int]) -> BoundRun:
-        key = (start_row, count, num_new)
+        key = (start_row, count, num_new, len(wanted))
         bound = self._kept.get(key)
         if bound is None:
             while len(self._kept) >= self._max_kept:

@@ -18,6 +18,8 @@ from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
+from twostroke.engine.speculation import Speculation
+from twostroke.engine.step_costs import StepCosts
 from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
@@ -49,7 +51,7 @@ def build_engine(
     `idle_after_s` without work the memory of rows that ended goes back to the system.
 
     Raises:
-        ConfigError: a context longer than the bundle's.
+        ConfigError: a context longer than the bundle's, or speculation that is on and cannot be.
         OutOfMemoryError: not one row fits the KV budget, or the free memory beside the weights.
         ContractError: a graph that the engine cannot feed, or two that cannot go on with each
             other's cache.
@@ -82,6 +84,7 @@ def build_engine(
         reuse_prefixes=limits.reuse_prefixes,
         share_prefixes=limits.share_prefixes,
         prefix_store=open_store(bundle, limits, dialects or {}),
+        speculation=_speculation(manifest.name, runner, limits),
     )
     return Engine(
         runner,
@@ -106,6 +109,26 @@ def build_engine(
             {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
         ),
     )
+
+
+def _speculation(name: str, runner: Runner, limits: EngineLimits) -> Speculation | None:
+    """What guesses, or None where it is off or cannot be.
+
+    Raises:
+        ConfigError: it is asked for and cannot be. The runner is closed.
+    """
+    if limits.speculation == "off":
+        return None
+    obstacle = runner.verification_obstacle()
+    if obstacle is None:
+        return Speculation(limits.speculation, limits.max_draft_tokens, StepCosts())
+    if limits.speculation == "on":
+        runner.close()
+        raise ConfigError(
+            [f"speculation is on, but {name} cannot verify drafts: {obstacle}. Set it to auto."]
+        )
+    log.info("%s: no speculation, because %s", name, obstacle)
+    return None
 
 
 def _context(manifest: Manifest, limits: EngineLimits) -> int:

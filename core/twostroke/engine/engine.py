@@ -72,6 +72,8 @@ class Engine:
         self._intake = Intake(scheduler, clock, idle_after_s=idle_after_s)
         # Told of each run and each end; add to them before `start`.
         self.observers = Observers([scheduler.budget])
+        if scheduler.speculation is not None:
+            self.observers.add(scheduler.speculation.costs)
         self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
         self._upkeep = Upkeep(self._intake, runner, self._stepper)
         self._thread: threading.Thread | None = None

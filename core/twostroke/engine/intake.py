@@ -52,6 +52,7 @@ class Intake:
         self._is_accepting = True
         self._is_closed = False
         self._num_steps = 0
+        self._num_drafted = self._num_accepted = 0
         self._num_ended = {"finished": 0, "aborted": 0, "failed": 0}
         self._num_aborted = dict.fromkeys(Phase, 0)  # by where they stood
         self._num_expired = 0
@@ -143,6 +144,12 @@ class Intake:
         with self._changed:
             self._scheduler.prefixes.forget(row, sequence)
 
+    def note_drafts(self, num_drafted: int, num_accepted: int) -> None:
+        """Counts guessed tokens that were verified, and those of them that were right."""
+        with self._changed:
+            self._num_drafted += num_drafted
+            self._num_accepted += num_accepted
+
     def note_given_back(self, row: int, num_tokens: int) -> None:
         """Notes that the memory behind the first tokens of a row went back to the system."""
         with self._changed:
@@ -229,6 +236,8 @@ class Intake:
                 num_aborted=self._num_ended["aborted"],
                 num_failed=self._num_ended["failed"],
                 kv_tokens_touched=cache.num_touched_tokens,
+                num_drafted_tokens=self._num_drafted,
+                num_accepted_tokens=self._num_accepted,
                 kv_tokens_kept=cache.num_kept_tokens,
                 num_prompt_tokens=reuse.num_prompt_tokens,
                 num_cached_tokens=reuse.num_cached_tokens,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from twostroke.errors import ConfigError
 
@@ -18,7 +19,8 @@ class EngineLimits:
     `share_prefixes`. Those that must go are stored in up to `prefix_store_bytes` of host memory, or
     of files in `prefix_store_path`. `max_stall_ms` shortens prompt chunks while others decode, so
     that these wait no longer for their next token (None: never); `request_timeout_s` ends a request
-    that takes longer. Raises ConfigError with every value that is out of range.
+    that takes longer. `speculation`: guesses of at most `max_draft_tokens` are verified always, or
+    where it pays. Raises ConfigError with every value that is out of range.
     """
 
     max_rows: int = 8
@@ -28,13 +30,21 @@ class EngineLimits:
     kv_budget_bytes: int | None = None
     reuse_prefixes: bool = True
     share_prefixes: bool = False
+    speculation: Literal["auto", "on", "off"] = "off"
+    max_draft_tokens: int = 8
     max_stall_ms: float | None = 200.0
     request_timeout_s: float | None = None
     prefix_store_bytes: int = 0
     prefix_store_path: Path | None = None
 
     def __post_init__(self) -> None:
-        lowest = {"max_rows": 1, "max_queue": 0, "prefill_chunk_tokens": 1, "context_tokens": 2}
+        lowest = {
+            "max_rows": 1,
+            "max_queue": 0,
+            "prefill_chunk_tokens": 1,
+            "context_tokens": 2,
+            "max_draft_tokens": 1,
+        }
         problems = [
             f"{name} must be {low} or more, not {value}"
             for name, low in lowest.items()
@@ -63,7 +73,8 @@ class EngineStats:
     `num_copied_tokens` went from row to row, `num_restored_tokens` came from the store, which holds
     `prefix_store_bytes` now. `num_aborted` is told apart by where the sequences stood;
     `num_expired` are those of `num_failed` whose deadline passed; `num_interrupted_chunks` of
-    prompts were not read to their end.
+    prompts were not read to their end. Of `num_drafted_tokens`
+    that were guessed and verified, `num_accepted_tokens` were right.
     """
 
     num_running: int
@@ -81,6 +92,8 @@ class EngineStats:
     num_cached_tokens: int = 0
     num_prefix_hits: int = 0
     num_copied_tokens: int = 0
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
     num_given_back_tokens: int = 0
     num_aborted_waiting: int = 0
     num_aborted_prefill: int = 0

@@ -14,19 +14,22 @@ from twostroke.engine.open_graph import LogitRows, OpenGraph
 
 Logits = npt.NDArray[np.float32]
 
+MAX_KEPT_POSITIONS = 17
+"""Of a row: a token with a draft behind it. Above it logits are too large to be kept."""
+
 
 class LogitBuffers:
     """Host memory for the logits of a graph, [batch, positions, vocab].
 
-    One of each batch size is kept for single positions. Of the others, which hold a whole chunk,
-    only one is kept and used for shorter chunks too: 256 positions of a large vocabulary take
-    150 MB.
+    One of each batch size is kept for single positions and for each of a few. Of the others, which
+    hold a whole chunk, only one is kept and used for shorter chunks too: 256 positions of a large
+    vocabulary take 150 MB.
     """
 
     def __init__(self, graph: OpenGraph, vocab_size: int) -> None:
         self._graph = graph
         self._vocab_size = vocab_size
-        self._single: dict[int, Buffer] = {}
+        self._few: dict[tuple[int, int], Buffer] = {}
         self._several: Buffer | None = None
 
     def of(self, count: int, num_new: int, wanted: Sequence[int]) -> Buffer:
@@ -37,10 +40,11 @@ class LogitBuffers:
             LogitRows.CHOSEN: len(wanted),
         }.get(self._graph.logit_rows, 1)
         shape = (count, num_positions, self._vocab_size)
-        if num_positions == 1:
-            if count not in self._single:
-                self._single[count] = self._allocate(shape)
-            return self._single[count]
+        if num_positions <= MAX_KEPT_POSITIONS:
+            key = (count, num_positions)
+            if key not in self._few:
+                self._few[key] = self._allocate(shape)
+            return self._few[key]
         kept = self._several
         if kept is not None and kept.shape == shape:
             return kept
@@ -63,7 +67,7 @@ class LogitBuffers:
 
     def clear(self) -> None:
         """Frees the memory."""
-        self._single.clear()
+        self._few.clear()
         self._several = None
 
     def _allocate(self, shape: tuple[int, ...]) -> Buffer:

@@ -32,12 +32,29 @@ class DecodeBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyRun:
+    """The newest token of a decoding sequence and its draft, for positions from `start` of its row.
+
+    As many of them enter the row as turn out to be what the sequence says.
+    """
+
+    sequence: Sequence
+    row: int
+    start: int
+    token_ids: tuple[TokenId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What one step does: copies of prefixes in their order, prompt chunks, decode batches."""
+    """What one step does: copies of prefixes in their order, prompt chunks, decode batches, drafts.
+
+    A sequence whose draft is verified is in no decode batch of the same step.
+    """
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
     copies: tuple[Transfer, ...] = ()
+    verify: tuple[VerifyRun, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.prefill or self.decode)
+        return bool(self.prefill or self.decode or self.verify)

@@ -184,6 +184,34 @@ class Runner:
         self._prefill_runs.interrupt()
         self._decode_runs.interrupt()
 
+    def verification_obstacle(self) -> str | None:
+        """Why `verify` cannot be used, as a sentence; None where it can."""
+        reader = self._reader(1)
+        if not reader.takes_chunks or not self.chunks_prompts:
+            return f"{reader.name} cannot add several tokens to what a row holds"
+        if not reader.logit_rows.may_be_several:
+            return f"{reader.name} answers the logits of one position only"
+        if reader is self._decode:
+            return None
+        if not self._kv.is_one:
+            return "prefill and decode have a KV cache each"
+        if reader.fact.quantisation != self._decode.fact.quantisation:
+            return "prefill and decode differ in precision, so that the answer would change"
+        return None
+
+    def verify(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
+        """Writes a sequence's newest token and a draft at positions from `start` of its row.
+
+        Row i of the answer, [len(token_ids), vocab], says what follows token_ids[i]; it is a view
+        that the next run overwrites. What of the draft is not taken is overwritten by what comes
+        at its positions instead. Only where `verification_obstacle` is None.
+
+        Raises:
+            EngineError: the run failed; other rows are untouched.
+        """
+        logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
+        return logits.reshape(len(token_ids), -1)
+
     def give_back(self, row: int, num_tokens: int) -> bool:
         """Returns the memory behind the first tokens of a row to the system; they stay.
 

@@ -26,11 +26,13 @@ from twostroke.engine.kv_cache import KVCache, RowState
 from twostroke.engine.plan import DecodeBatch as DecodeBatch
 from twostroke.engine.plan import Plan as Plan
 from twostroke.engine.plan import PrefillChunk as PrefillChunk
+from twostroke.engine.plan import VerifyRun as VerifyRun
 from twostroke.engine.prefill_budget import PrefillBudget
 from twostroke.engine.prefix_store import PrefixStore
 from twostroke.engine.prefixes import Prefixes
 from twostroke.engine.sequence import Phase, Sequence
 from twostroke.engine.spans import split_spans
+from twostroke.engine.speculation import Speculation
 from twostroke.engine.transfers import Transfer
 from twostroke.engine.waiting import Waiting
 from twostroke.errors import RequestError, UnavailableError
@@ -50,6 +52,7 @@ class Scheduler:
         chunks_prompts: bool = True,
         reuse_prefixes: bool = True,
         share_prefixes: bool = False,
+        speculation: Speculation | None = None,
         prefix_store: PrefixStore | None = None,
     ) -> None:
         self.cache = cache
@@ -60,6 +63,7 @@ class Scheduler:
             packs_rows=max_span_rows != 1,
             store=prefix_store,
         )
+        self.speculation = speculation
         self._max_queue = max_queue
         self.budget = PrefillBudget(prefill_chunk_tokens, max_stall_s)
         self._max_span_rows = max_span_rows
@@ -113,13 +117,15 @@ class Scheduler:
     def plan(self) -> Plan:
         """Admits what fits and says what to run next. An empty plan means: nothing to do."""
         self._admit_waiting()
-        decode = self._plan_decode()
-        chunks, copies = self._plan_prefill(len(decode))
-        return Plan(tuple(chunks), tuple(decode), tuple(copies))
+        decode, verify = self._plan_decode()
+        chunks, copies = self._plan_prefill(len(decode) + len(verify))
+        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify))
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
         self.cache.advance(chunk.row, len(chunk.token_ids))
+        if self.speculation is not None:
+            self.speculation.read(chunk.sequence, chunk.start + len(chunk.token_ids))
         if chunk.is_last:
             self._prefilling.remove(chunk.sequence)
             self._decoding.append(chunk.sequence)
@@ -145,6 +151,8 @@ class Scheduler:
             self.prefixes.end(sequence, keep=keep)
         elif sequence.phase is Phase.PREFILL:
             self.cache.cancel(sequence.max_total_tokens)
+        if self.speculation is not None:
+            self.speculation.forget(sequence)
         sequence.row = None
         sequence.phase = Phase.ENDED
 
@@ -253,12 +261,19 @@ class Scheduler:
         num_read = 0 if sequence.row is None else self.cache.length(sequence.row)
         return len(sequence.prompt_ids) - num_read
 
-    def _plan_decode(self) -> list[DecodeBatch]:
+    def _plan_decode(self) -> tuple[list[DecodeBatch], list[VerifyRun]]:
         by_row = {s.row: s for s in self._decoding if s.row is not None}
-        spans = split_spans(
-            sorted(by_row), max_span_rows=self._max_span_rows, length=self.cache.length
-        )
-        return [
+        verify: list[VerifyRun] = []
+        if self.speculation is not None and by_row:
+            for row, draft in self.speculation.choose(by_row, self._spans).items():
+                sequence = by_row.pop(row)
+                token_ids = (sequence.answer_ids[-1], *draft)
+                verify.append(VerifyRun(sequence, row, self.cache.length(row), token_ids))
+        batches = [
             DecodeBatch(start, tuple(by_row.get(row) for row in range(start, start + count)))
-            for start, count in spans
+            for start, count in self._spans(sorted(by_row))
         ]
+        return batches, verify
+
+    def _spans(self, rows: list[int]) -> list[tuple[int, int]]:
+        return split_spans(rows, max_span_rows=self._max_span_rows, length=self.cache.length)

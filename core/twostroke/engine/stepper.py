@@ -15,7 +15,7 @@ from twostroke.engine.interruption import Interruption
 from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import Logits
-from twostroke.engine.scheduler import DecodeBatch, PrefillChunk
+from twostroke.engine.scheduler import DecodeBatch, PrefillChunk, VerifyRun
 from twostroke.engine.sequence import Phase
 from twostroke.errors import EngineError
 from twostroke.life.observe import Observers, RunFacts
@@ -57,6 +57,8 @@ class Stepper:
                 self._prefill(chunk)
         for batch in step.plan.decode:
             self._decode(batch)
+        for run in step.plan.verify:
+            self._verify(run)
 
     def fail_all(self, fault: Exception) -> None:
         """Ends everything in the engine after a fault of the engine itself."""
@@ -164,6 +166,41 @@ class Stepper:
                 past_tokens=length,
                 batch_tokens=batch_tokens,
             )
+        self._observers.ran(facts)
+
+    def _verify(self, run: VerifyRun) -> None:
+        """Takes the tokens of a draft for as long as they are what would have been chosen anyway.
+
+        Each is chosen from the logits before it with the same sampler and the same random numbers
+        as in decode, so a draft decides how many runs an answer takes and not what it says.
+        """
+        work, began = self._intake.work_of(run.sequence), self._clock()
+        num_accepted = 0
+        try:
+            logits = self._runner.verify(run.row, run.start, run.token_ids)  # [1 + drafted, vocab]
+            self._note_verify(run, work, began)
+            for guess, row in zip((*run.token_ids[1:], None), logits, strict=True):  # row: [vocab]
+                (token_id,) = self._answers.choose(row[None], [work])
+                if work.has_ended:  # its grammar failed
+                    break
+                self._intake.commit_decode(work.sequence)
+                is_right = token_id == guess
+                num_accepted += is_right
+                work.timeline.add_drafts(0, int(is_right))  # before a terminal event tells of it
+                self._answers.accept(work, token_id, row)
+                if not is_right or work.has_ended:
+                    break
+        except Exception as fault:
+            self._answers.fail([work], fault, "verify a draft")
+        self._intake.note_drafts(len(run.token_ids) - 1, num_accepted)
+
+    def _note_verify(self, run: VerifyRun, work: Work, began: float) -> None:
+        num_new = len(run.token_ids)
+        facts = RunFacts(Stroke.DECODE, 1, num_new, run.start, began, self._clock(), num_new - 1)
+        work.timeline.add_drafts(num_new - 1, 0)
+        work.timeline.add_step(
+            1, busy_s=facts.duration_s, past_tokens=run.start, batch_tokens=run.start
+        )
         self._observers.ran(facts)
 
 

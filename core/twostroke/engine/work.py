@@ -36,6 +36,11 @@ class Work:
         """The request's id."""
         return self.sequence.request_id
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its terminal event was told, or is about to be."""
+        return self.sequence.phase is Phase.ENDED
+
 
 @dataclass(frozen=True, slots=True)
 class Rest:

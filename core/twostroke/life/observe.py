@@ -18,7 +18,8 @@ class RunFacts:
 
     `num_new_tokens` and `num_past_tokens` are those of all its rows together: tokens that were
     computed, and tokens of the KV cache that they attended to. The moments are in seconds of the
-    engine's clock.
+    engine's clock. Of the new tokens, `num_drafted_tokens` were guessed: a run of the stroke decode
+    that has any verified them, for one sequence.
     """
 
     stroke: Stroke
@@ -27,6 +28,7 @@ class RunFacts:
     num_past_tokens: int
     started_at: float
     ended_at: float
+    num_drafted_tokens: int = 0
 
     @property
     def duration_s(self) -> float:

@@ -83,6 +83,8 @@ def open_engine(
         share_prefixes=model.kv.prefixes.share_between_keys,
         prefix_store_bytes=model.kv.prefixes.store,
         prefix_store_path=_folder(model.kv.prefixes.store_path),
+        speculation=model.speculation.mode,
+        max_draft_tokens=model.speculation.max_draft_tokens,
     )
 
     def build(prefill: Opened, decode: Opened) -> OpenEngine:

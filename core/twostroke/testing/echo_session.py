@@ -97,8 +97,12 @@ class EchoSession:
         self.backend.num_open_sessions -= self._is_open
         self._is_open = False
 
-    def start_run(self, num_tokens: int, is_cut: threading.Event) -> bool:
+    def start_run(
+        self, num_tokens: int, is_cut: threading.Event, *, is_verification: bool = False
+    ) -> bool:
         """Counts a run, waits and fails as the options say; True where its logits must be NaN.
+
+        A verification waits as long as its tokens would take in decode, so that it never pays.
 
         Raises:
             EngineError: also where `is_cut` is set while it waits.
@@ -109,7 +113,8 @@ class EchoSession:
         number = self.backend.num_runs[self.stroke]
         self.backend.num_runs[self.stroke] += 1
         delay_s = options.prefill_delay_s_per_token * num_tokens
-        delay_s = options.step_delay_s if is_decode else delay_s
+        if is_decode or is_verification:
+            delay_s = options.step_delay_s * (1 if is_decode else num_tokens)
         self._wait(delay_s, is_cut)
         if number in (options.fail_decode_runs if is_decode else options.fail_prefill_runs):
             raise EngineError(f"echo: {self.stroke} run {number} fails, as its options ask.")
@@ -139,9 +144,12 @@ class EchoBinding:
         """Writes the new tokens to the rows and answers logits from all that they hold."""
         ids = self._inputs[INPUT_IDS]  # [batch, sequence]
         num_rows, num_new = ids.shape
-        self._is_cut = threading.Event()  # its own, so that no other run is ended
-        is_nan = self._session.start_run(num_new, self._is_cut)
+        is_cut = self._is_cut = threading.Event()  # its own, so that no other run is ended
         totals = self._totals(num_rows, num_new)  # [batch]
+        is_begun = int(totals[0]) > num_new
+        is_nan = self._session.start_run(
+            num_new, is_cut, is_verification=is_begun and len(self._wanted(0, num_new)) > 1
+        )
         self._check(ids, totals)
         if self._session.graph.dialect == "standard":
             for past, present in zip(self._past, self._present, strict=True):

@@ -201,3 +201,34 @@ def test_reused_prefixes_give_what_a_fresh_engine_gives(open_engine, recorder, p
     stats = engine.stats()
     assert stats.num_cached_tokens > 0.9 * stats.num_prompt_tokens - 2 * len(system)
     assert fresh.stats().num_cached_tokens == 0
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
+def test_drafts_change_nothing(open_engine, recorder, placement):
+    choice = random.Random(9)
+    answers = []
+    for mode in ("off", "auto"):
+        engine = open_engine(*placement, max_rows=4, speculation=mode, reuse_prefixes=False)
+        speculation = engine._intake._scheduler.speculation
+        if mode == "auto" and speculation is not None:
+            speculation.mode = "on"  # auto would decide by the clock
+        choice.seed(9)
+        requests = []
+        for number in range(6):
+            period = [choice.randrange(4, engine.vocab_size) for _ in range(3)]
+            sampling = SamplingParams(
+                temperature=0.0 if number % 2 else 0.3,
+                seed=number,
+                max_tokens=40,
+                ignore_eos=True,
+                logit_bias=dict.fromkeys(period, 8.0),  # so that guesses are often right
+            )
+            requests.append(Request(f"r{number}", tuple(period * 5), sampling))
+        answers.append(serve(engine, requests, recorder))
+    assert answers[0] == answers[1]
+    if speculation is not None:
+        stats = engine.stats()
+        assert stats.num_accepted_tokens > 20
+        assert stats.num_accepted_tokens < stats.num_drafted_tokens
+    else:
+        assert placement not in ((1, "fused", "fused"), (1, "standard", "standard"))

@@ -7,6 +7,7 @@ import pytest
 
 from twostroke.bundle import open_bundle
 from twostroke.engine.build import open_runner
+from twostroke.engine.logits import MAX_KEPT_POSITIONS
 from twostroke.errors import EngineError
 from twostroke.testing import make_echo_bundle
 from twostroke.testing.echo import EchoBackend, parse_options, probe
@@ -112,20 +113,21 @@ def test_score_reads_what_other_tools_graphs_answer(make_engine, tmp_path, logit
 def test_no_binding_keeps_the_logits_of_a_whole_chunk(make_engine, tmp_path):
     bundle = make_echo_bundle(tmp_path / "echo", logits="all")
     runner = make_engine(bundle, started=False).engine._runner
-    for length in range(1, 5):
+    for length in (1, 2, MAX_KEPT_POSITIONS + 1):
         prefill(runner, 0, (10,) * length)
-    assert list(runner._prefill_runs._kept) == [(0, 1, 1)]
+    assert list(runner._prefill_runs._kept) == [(0, 1, 1, 1), (0, 1, 2, 1)]
 
 
 @pytest.mark.parametrize("row_views", [True, False])
 def test_logits_of_chunks_share_the_memory_of_the_longest(make_engine, tmp_path, row_views):
     bundle = make_echo_bundle(tmp_path / "echo", logits="all")
     runner = make_engine(bundle, started=False, row_views=row_views).engine._runner
-    expected = runner.score(0, 0, (10, 11, 12, 13)).copy()
+    ids = (10, 11, 12, 13) * 5  # more than the few positions whose memory is kept for each number
+    expected = runner.score(0, 0, ids).copy()
     kept = runner._prefill_runs._logits._several
-    assert np.array_equal(runner.score(0, 0, (10, 11, 12)), expected[:3])
+    assert np.array_equal(runner.score(0, 0, ids[:-1]), expected[:-1])
     assert (runner._prefill_runs._logits._several is kept) == row_views
-    assert np.array_equal(runner.score(0, 0, (10, 11, 12, 13)), expected)
+    assert np.array_equal(runner.score(0, 0, ids), expected)
 
 
 def test_score_goes_on_with_what_decode_wrote(runner):

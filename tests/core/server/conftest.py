@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from twostroke.backends.discovery import load_plugins
-from twostroke.config.schema import ModelConfig, SchedulerConfig, ServerConfig
+from twostroke.config.schema import ModelConfig, SchedulerConfig, ServerConfig, SpeculationConfig
 from twostroke.model import Model
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.models import Models
@@ -211,7 +211,13 @@ def open_echo(
     bundle: Path, name: str = "echo", scheduler: SchedulerConfig | None = None, **options: Any
 ) -> Model:
     """A model over the echo backend, which takes `options`."""
-    config = ModelConfig(name=name, source=str(bundle), backend="echo", options=options)
+    config = ModelConfig(
+        name=name,
+        source=str(bundle),
+        backend="echo",
+        options=options,
+        speculation=SpeculationConfig(mode="off"),  # a token a run: tests count and delay them
+    )
     return Model.from_config(
         config, scheduler or SchedulerConfig(), plugins=load_plugins(extra=[echo])
     )
