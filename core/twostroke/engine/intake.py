@@ -287,15 +287,13 @@ class Intake:
         self._num_expired += len(expired)
         return tuple(expired)
 
-    def _end(self, work: Work, outcome: str, *, is_row_sound: bool | None = None) -> bool:
+    def _end(self, work: Work, outcome: str, *, is_row_sound: bool = False) -> bool:
         if self._work.get(work.request_id) is not work:
             return False
         del self._work[work.request_id]
         if outcome == "aborted":
             self._num_aborted[work.sequence.phase] += 1
-        if is_row_sound is None:
-            is_row_sound = outcome != "failed"
-        self._scheduler.end(work.sequence, keep=is_row_sound)
+        self._scheduler.end(work.sequence, keep=is_row_sound or outcome != "failed")
         self._num_ended[outcome] += 1
         self._changed.notify_all()
         return True
