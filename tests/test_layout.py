@@ -88,7 +88,7 @@ def test_serving_needs_no_export_package(path):
 @pytest.mark.parametrize(
     ("room", "forbidden"),
     [
-        ("core/twostroke/types.py", r"twostroke\.(?!errors)"),
+        ("core/twostroke/types.py", r"twostroke\.(?!errors|timings)"),
         ("core/twostroke/errors.py", r"twostroke\."),
         ("core/twostroke/bundle/", r"onnxruntime|twostroke\.(engine|server|backends|model)"),
         ("core/twostroke/text/", r"twostroke\.(engine|server|backends|model)|aiohttp"),

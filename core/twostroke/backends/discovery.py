@@ -15,11 +15,11 @@ from typing import Any
 
 import pluggy
 
-from twostroke.backends import hookspecs
+from twostroke.backends import builtin_parsers, hookspecs
 from twostroke.backends.hookspecs import ExporterSpec
 from twostroke.backends.protocol import API_VERSION, BackendSpec
 from twostroke.errors import PluginError
-from twostroke.text.parsers import ParserSpec, families
+from twostroke.text.parsers import ParserSpec
 
 GROUP = "twostroke"
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugin
     blocked = frozenset(block)
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
-    own = _collect(manager, families, PluginRecord("parsers", "twostroke", "", "loaded"))
+    own = _collect(manager, builtin_parsers, PluginRecord("parsers", "twostroke", "", "loaded"))
     found = [_from_entry_point(manager, entry, blocked) for entry in _entry_points()]
     for plugin in extra:
         name = getattr(plugin, "__name__", type(plugin).__name__)

@@ -74,18 +74,7 @@ def build_engine(
             "at a time",
             manifest.name,
         )
-    scheduler = Scheduler(
-        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
-        max_queue=limits.max_queue,
-        prefill_chunk_tokens=limits.prefill_chunk_tokens,
-        max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
-        max_span_rows=runner.max_span_rows,
-        chunks_prompts=runner.chunks_prompts,
-        reuse_prefixes=limits.reuse_prefixes,
-        share_prefixes=limits.share_prefixes,
-        prefix_store=open_store(bundle, limits, dialects or {}),
-        speculation=_speculation(manifest.name, runner, limits),
-    )
+    scheduler = _scheduler(bundle, runner, plan, limits, dialects or {})
     return Engine(
         runner,
         scheduler,
@@ -95,11 +84,7 @@ def build_engine(
         idle_after_s=idle_after_s,
         bundle_context_tokens=manifest.context_tokens,
         request_timeout_s=limits.request_timeout_s,
-        grammars=Grammars(
-            bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
-            manifest.architecture.vocab_size,
-            frozenset(manifest.tokens.eos_ids),
-        ),
+        grammars=_grammars(bundle),
         bounds=engine_bounds(
             manifest,
             {
@@ -108,6 +93,31 @@ def build_engine(
             },
             {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
         ),
+    )
+
+
+def _scheduler(
+    bundle: Bundle, runner: Runner, plan: MemoryPlan, limits: EngineLimits, dialects: Dialects
+) -> Scheduler:
+    return Scheduler(
+        KVCache(plan.num_rows, _context(bundle.manifest, limits), plan.kv_tokens_total),
+        max_queue=limits.max_queue,
+        prefill_chunk_tokens=limits.prefill_chunk_tokens,
+        max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
+        max_span_rows=runner.max_span_rows,
+        chunks_prompts=runner.chunks_prompts,
+        reuse_prefixes=limits.reuse_prefixes,
+        share_prefixes=limits.share_prefixes,
+        prefix_store=open_store(bundle, limits, dialects),
+        speculation=_speculation(bundle.manifest.name, runner, limits),
+    )
+
+
+def _grammars(bundle: Bundle) -> Grammars:
+    return Grammars(
+        bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
+        bundle.manifest.architecture.vocab_size,
+        frozenset(bundle.manifest.tokens.eos_ids),
     )
 
 

@@ -71,38 +71,10 @@ def open_engine(
         BundleError: also a dialect that the bundle lacks.
         OutOfMemoryError, InstallError: from loading.
     """
-    limits = EngineLimits(
-        max_rows=scheduler.max_rows,
-        max_queue=scheduler.max_queue,
-        prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
-        max_stall_ms=scheduler.max_stall_ms,
-        request_timeout_s=scheduler.request_timeout_s,
-        context_tokens=model.context_tokens,
-        kv_budget_bytes=None if model.kv.budget == "auto" else model.kv.budget,
-        reuse_prefixes=model.kv.prefixes.reuse,
-        share_prefixes=model.kv.prefixes.share_between_keys,
-        prefix_store_bytes=model.kv.prefixes.store,
-        prefix_store_path=_folder(model.kv.prefixes.store_path),
-        speculation=model.speculation.mode,
-        max_draft_tokens=model.speculation.max_draft_tokens,
-    )
 
     def build(prefill: Opened, decode: Opened) -> OpenEngine:
         opened = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
-        dialects = {
-            stroke: choose_dialect(
-                bundle, stroke, asked_dialect(model, stroke), choice.backend.name, choice.dialect
-            )
-            for stroke, choice in opened.items()
-        }
-        if measure_device and has_costs(bundle.graph(Stroke.DECODE, dialects[Stroke.DECODE])):
-            for backend in {id(o.backend): o.backend for o in opened.values()}.values():
-                measure_once(backend)
-        engine = build_engine(bundle, prefill.backend, decode.backend, limits, dialects=dialects)
-        metrics = EngineMetrics()
-        engine.observers.add(metrics)
-        engine.start()
-        return OpenEngine(engine, metrics, opened, chosen_graphs(bundle, dialects))
+        return _build(bundle, model, scheduler, opened, measure_device=measure_device)
 
     def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
@@ -116,6 +88,54 @@ def open_engine(
     return with_backend(
         wanted_prefill,
         lambda prefill: with_backend(wanted_decode, lambda decode: build(prefill, decode)),
+    )
+
+
+def _build(
+    bundle: Bundle,
+    model: ModelConfig,
+    scheduler: SchedulerConfig,
+    opened: Mapping[Stroke, Opened],
+    *,
+    measure_device: bool,
+) -> OpenEngine:
+    dialects = {
+        stroke: choose_dialect(
+            bundle, stroke, asked_dialect(model, stroke), choice.backend.name, choice.dialect
+        )
+        for stroke, choice in opened.items()
+    }
+    if measure_device and has_costs(bundle.graph(Stroke.DECODE, dialects[Stroke.DECODE])):
+        for backend in {id(o.backend): o.backend for o in opened.values()}.values():
+            measure_once(backend)
+    engine = build_engine(
+        bundle,
+        opened[Stroke.PREFILL].backend,
+        opened[Stroke.DECODE].backend,
+        _limits(model, scheduler),
+        dialects=dialects,
+    )
+    metrics = EngineMetrics()
+    engine.observers.add(metrics)
+    engine.start()
+    return OpenEngine(engine, metrics, opened, chosen_graphs(bundle, dialects))
+
+
+def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
+    return EngineLimits(
+        max_rows=scheduler.max_rows,
+        max_queue=scheduler.max_queue,
+        prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
+        max_stall_ms=scheduler.max_stall_ms,
+        request_timeout_s=scheduler.request_timeout_s,
+        context_tokens=model.context_tokens,
+        kv_budget_bytes=None if model.kv.budget == "auto" else model.kv.budget,
+        reuse_prefixes=model.kv.prefixes.reuse,
+        share_prefixes=model.kv.prefixes.share_between_keys,
+        prefix_store_bytes=model.kv.prefixes.store,
+        prefix_store_path=_folder(model.kv.prefixes.store_path),
+        speculation=model.speculation.mode,
+        max_draft_tokens=model.speculation.max_draft_tokens,
     )
 
 

@@ -1,4 +1,4 @@
-"""The families that come with twostroke, by the same hook as a stranger's.
+"""The families that come with twostroke; `backends.builtin_parsers` registers them.
 
 Formats are those that the models' own chat templates write.
 """
@@ -10,7 +10,6 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twostroke.backends.hookspecs import hookimpl
 from twostroke.text.parsers.harmony import CONTROL, Harmony
 from twostroke.text.parsers.sections import Sections
 from twostroke.text.parsers.spec import CallForm, ParserSpec, SectionParser, Setup, Tag
@@ -191,9 +190,3 @@ FAMILIES = (
         priority=-1000,
     ),
 )
-
-
-@hookimpl
-def twostroke_parsers() -> Sequence[ParserSpec]:
-    """The built-in families."""
-    return FAMILIES
