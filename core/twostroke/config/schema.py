@@ -151,7 +151,9 @@ class SpeculationConfig(_Section):
     """
 
     mode: Literal["auto", "on", "off"] = Field(
-        "auto", description="auto: where it pays, as measured; on: wherever there is a guess"
+        "auto",
+        description="auto: where it pays and changes no answer, as measured; "
+        "on: wherever there is a guess",
     )
     max_draft_tokens: int = Field(8, ge=1, le=16, description="guesses in one run")
 

@@ -20,6 +20,7 @@ from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.speculation import Speculation
 from twostroke.engine.step_costs import StepCosts
+from twostroke.engine.verify_probe import TOLERANCE, verification_difference
 from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
@@ -34,6 +35,11 @@ from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
 Dialects = Mapping[Stroke, str]
+
+_DIFFERS = (
+    "answers may differ from plain decoding: of several tokens at once these kernels compute "
+    "logits that are off by {:.1%}"
+)
 
 
 def build_engine(
@@ -99,8 +105,9 @@ def build_engine(
 def _scheduler(
     bundle: Bundle, runner: Runner, plan: MemoryPlan, limits: EngineLimits, dialects: Dialects
 ) -> Scheduler:
+    context_tokens = _context(bundle.manifest, limits)
     return Scheduler(
-        KVCache(plan.num_rows, _context(bundle.manifest, limits), plan.kv_tokens_total),
+        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
@@ -109,7 +116,7 @@ def _scheduler(
         reuse_prefixes=limits.reuse_prefixes,
         share_prefixes=limits.share_prefixes,
         prefix_store=open_store(bundle, limits, dialects),
-        speculation=_speculation(bundle.manifest.name, runner, limits),
+        speculation=_speculation(bundle.manifest.name, runner, limits, context_tokens),
     )
 
 
@@ -121,8 +128,10 @@ def _grammars(bundle: Bundle) -> Grammars:
     )
 
 
-def _speculation(name: str, runner: Runner, limits: EngineLimits) -> Speculation | None:
-    """What guesses, or None where it is off or cannot be.
+def _speculation(
+    name: str, runner: Runner, limits: EngineLimits, context_tokens: int
+) -> Speculation | None:
+    """What guesses, or None where it is off, cannot be, or (in mode auto) would change answers.
 
     Raises:
         ConfigError: it is asked for and cannot be. The runner is closed.
@@ -131,8 +140,13 @@ def _speculation(name: str, runner: Runner, limits: EngineLimits) -> Speculation
         return None
     obstacle = runner.verification_obstacle()
     if obstacle is None:
-        return Speculation(limits.speculation, limits.max_draft_tokens, StepCosts())
-    if limits.speculation == "on":
+        difference = verification_difference(runner, context_tokens)
+        if difference <= TOLERANCE or limits.speculation == "on":
+            if difference > TOLERANCE:
+                log.warning("%s: with speculation %s", name, _DIFFERS.format(difference))
+            return Speculation(limits.speculation, limits.max_draft_tokens, StepCosts())
+        obstacle = _DIFFERS.format(difference)
+    elif limits.speculation == "on":
         runner.close()
         raise ConfigError(
             [f"speculation is on, but {name} cannot verify drafts: {obstacle}. Set it to auto."]

@@ -76,7 +76,7 @@ def test_two_calls_behind_a_text(family):
     assert read_all_ways(family, ANSWERS[family]) == ("Let me see.", "", TWO)
 
 
-@pytest.mark.parametrize("family", SPECS.keys() - {"gpt_oss"})
+@pytest.mark.parametrize("family", [name for name in SPECS if name != "gpt_oss"])
 def test_without_functions_nothing_is_taken_away(family):
     text = ANSWERS[family]
     assert read_all_ways(family, text, names=frozenset()) == (text, "", [])
