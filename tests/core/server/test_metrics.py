@@ -93,6 +93,16 @@ def test_reused_prompts_show(live):
     assert value(after, found) - value(before, found) == len(prompt) + 1
 
 
+def test_a_deadline_that_passes_shows(live):
+    before = samples(live)
+    reply = live.post("/generate", {"prompt": "hello", "timeout_s": 1e-6, "stream": False})
+    assert reply.status == 504
+    after = samples(live)
+    assert value(after, "request_expired_total") - value(before, "request_expired_total") == 1
+    stages = {dict(labels).get("stage") for name, labels in after if "aborted" in name}
+    assert {"waiting", "prefill", "decode"} <= stages
+
+
 def test_made_up_paths_make_one_series(live):
     for path in ("/a", "/b", "/c?d"):
         assert live.get(path).status == 404

@@ -32,7 +32,7 @@ class EngineMetrics:
         """Counts a run of a graph."""
         self.run_seconds[facts.stroke].add(facts.duration_s)
         self.run_tokens[facts.stroke].add(facts.num_new_tokens)
-        if facts.stroke is Stroke.DECODE:
+        if facts.stroke is Stroke.DECODE and not facts.num_drafted_tokens:
             self.batch_rows.add(facts.num_rows)
 
     def told(self, gap_s: float) -> None:

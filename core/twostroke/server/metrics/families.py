@@ -68,6 +68,14 @@ def _tokens(name: str) -> Callable[[Model], Mapping[Labels, float]]:
     return lambda model: {(): getattr(model.metrics, name).sum}
 
 
+def _aborted(model: Model) -> Mapping[Labels, float]:
+    stats = model.engine.stats()
+    return {
+        (stage,): getattr(stats, f"num_aborted_{stage}")
+        for stage in ("waiting", "prefill", "decode")
+    }
+
+
 def _nodes(model: Model) -> Mapping[Labels, float]:
     return {
         (stroke.value, provider): count
@@ -129,6 +137,43 @@ _WORK = (
         "counter",
         "Tokens copied from row to row for it.",
         _stat("num_copied_tokens"),
+    ),
+    Family(
+        "spec_decode_num_draft_tokens_total",
+        "counter",
+        "Tokens that were guessed and verified.",
+        _stat("num_drafted_tokens"),
+    ),
+    Family(
+        "spec_decode_num_accepted_tokens_total",
+        "counter",
+        "Of these, those that were right.",
+        _stat("num_accepted_tokens"),
+    ),
+    Family(
+        "request_aborted_total",
+        "counter",
+        "Sequences whose client went away, by the stage they were in.",
+        _aborted,
+        ("stage",),
+    ),
+    Family(
+        "request_expired_total",
+        "counter",
+        "Sequences that their deadline ended.",
+        _stat("num_expired"),
+    ),
+    Family(
+        "interrupted_chunks_total",
+        "counter",
+        "Prompt chunks that were stopped because their client went away.",
+        _stat("num_interrupted_chunks"),
+    ),
+    Family(
+        "kv_given_back_tokens_total",
+        "counter",
+        "Tokens of the KV cache whose memory was returned to the system.",
+        _stat("num_given_back_tokens"),
     ),
     Family("engine_steps_total", "counter", "Steps of the engine.", _stat("num_steps")),
     Family(
