@@ -140,7 +140,9 @@ def _speculation(
         return None
     obstacle = runner.verification_obstacle()
     if obstacle is None:
-        difference = verification_difference(runner, context_tokens)
+        difference = 0.0
+        if not runner.verifies_floats:
+            difference = verification_difference(runner, context_tokens)
         if difference <= TOLERANCE or limits.speculation == "on":
             if difference > TOLERANCE:
                 log.warning("%s: with speculation %s", name, _DIFFERS.format(difference))

@@ -199,6 +199,11 @@ class Runner:
             return "prefill and decode differ in precision, so that the answer would change"
         return None
 
+    @property
+    def verifies_floats(self) -> bool:
+        """Whether the weights are floats, whose products come out alike however many they are."""
+        return self._decode.fact.quantisation.precision.startswith(("fp", "bf"))
+
     def verify(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """Writes a sequence's newest token and a draft at positions from `start` of its row.
 

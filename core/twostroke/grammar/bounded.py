@@ -25,7 +25,8 @@ def run_bounded(task: Callable[[], T], *, limit_s: float, param: str) -> T:
         UnavailableError: all threads are busy for `limit_s`, or none can be started.
         Exception: what `task` raises.
     """
-    if not _places.acquire(timeout=limit_s):
+    places = _places
+    if not places.acquire(timeout=limit_s):
         raise UnavailableError("Too many grammars are being compiled. Try again later.")
     results: list[T] = []
     faults: list[BaseException] = []
@@ -36,12 +37,12 @@ def run_bounded(task: Callable[[], T], *, limit_s: float, param: str) -> T:
         except BaseException as fault:
             faults.append(fault)
         finally:
-            _places.release()
+            places.release()
 
     try:
         thread = _started(run)
     except RuntimeError as error:  # no memory for its stack, or too many threads
-        _places.release()
+        places.release()
         raise UnavailableError(f"No thread to compile a grammar in: {error}. Try again.") from None
     thread.join(limit_s)
     if faults:

@@ -16,7 +16,7 @@ from twostroke.timings import (
 )
 from twostroke.types import FinishReason
 
-ECHO = ("--set", "models.0.backend=echo")
+ECHO = ("--set", "models.0.backend=echo", "--set", "models.0.speculation.mode=off")
 MEMORY = {
     "weights_bytes": 200_000_000,
     "kv_now_bytes": 30_000_000,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from twostroke.engine import EngineLimits, build
+from twostroke.engine.runner import Runner
 from twostroke.engine.verify_probe import TOLERANCE, verification_difference
 
 
@@ -49,6 +50,13 @@ def test_a_context_too_short_to_try_has_none():
     assert verification_difference(Played(5.0), 8) == 0.0
 
 
+@pytest.fixture
+def differing(monkeypatch) -> None:
+    """As if the weights were quantised and the kernels rounded."""
+    monkeypatch.setattr(Runner, "verifies_floats", False)
+    monkeypatch.setattr(build, "verification_difference", lambda *_: 2 * TOLERANCE)
+
+
 def speculation_of(make_engine, mode: str) -> object:
     limits = EngineLimits(prefill_chunk_tokens=16, kv_budget_bytes=2**20, speculation=mode)
     echo = make_engine(started=False, limits=limits)
@@ -60,16 +68,14 @@ def test_where_both_agree_auto_speculates(make_engine):
     assert speculation_of(make_engine, "auto") is not None
 
 
-def test_where_they_differ_auto_does_not_and_says_why(make_engine, monkeypatch, caplog):
-    monkeypatch.setattr(build, "verification_difference", lambda *_: 2 * TOLERANCE)
-    with caplog.at_level(logging.INFO):
+def test_where_they_differ_auto_does_not_and_says_why(make_engine, differing, caplog):
+    with caplog.at_level(logging.INFO, logger="twostroke"):
         assert speculation_of(make_engine, "auto") is None
     assert "no speculation, because answers may differ" in caplog.text
     assert "0.2%" in caplog.text
 
 
-def test_where_they_differ_on_does_with_a_warning(make_engine, monkeypatch, caplog):
-    monkeypatch.setattr(build, "verification_difference", lambda *_: 2 * TOLERANCE)
+def test_where_they_differ_on_does_with_a_warning(make_engine, differing, caplog):
     assert speculation_of(make_engine, "on") is not None
     (warning,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "answers may differ from plain decoding" in warning.getMessage()

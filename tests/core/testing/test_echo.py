@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -150,7 +152,7 @@ def test_a_closed_session_does_not_run(backend, bundle):
     session.close()
     assert backend.num_open_sessions == 0
     with pytest.raises(EngineError, match="was closed"):
-        session.start_run(1)
+        session.start_run(1, threading.Event())
 
 
 def test_another_file_is_no_echo_graph(backend, bundle):
