@@ -157,6 +157,14 @@ class SpeculationConfig(_Section):
     )
     max_draft_tokens: int = Field(8, ge=1, le=16, description="guesses in one run")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _on_and_off_are_words(cls, data: Any) -> Any:
+        # YAML 1.1 reads them as true and false where they stand without quotes.
+        if isinstance(data, dict) and isinstance(data.get("mode"), bool):
+            return {**data, "mode": "on" if data["mode"] else "off"}
+        return data
+
 
 class SamplingConfig(_Section):
     """What a request gets where it says nothing; null: what the model recommends.

@@ -92,3 +92,10 @@ def test_the_json_schema_is_json():
 def test_settings_cannot_be_changed_after_loading():
     with pytest.raises(ValueError, match="frozen"):
         Config().server.port = 1
+
+
+@pytest.mark.parametrize(("written", "mode"), [("on", "on"), ("off", "off"), ('"off"', "off")])
+def test_on_and_off_may_be_written_without_quotes(tmp_path, written, mode):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"models: [{{name: a, source: b, speculation: {{mode: {written}}}}}]")
+    assert load_config(path).models[0].speculation.mode == mode
