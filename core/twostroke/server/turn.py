@@ -15,6 +15,7 @@ from twostroke.errors import EngineError, UnavailableError
 from twostroke.model import Model, ReadAnswer, TextEvent
 from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
 from twostroke.model.preparing import compile_timed
+from twostroke.server.text_threads import threads_for
 from twostroke.text.parsers import Content, Delta, SectionParser
 from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
@@ -30,11 +31,6 @@ from twostroke.types import (
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or chat messages."""
-
-# Prompts are tokenised beside the event loop, by few threads: a crowd of long prompts waits
-# for its turn here instead of taking the cores from the running streams.
-_text_threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="twostroke-text")
-
 
 # They wait for those that compile, which have limits of their own.
 _grammar_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="twostroke-grammar-wait")
@@ -131,7 +127,7 @@ async def prepare(
     asked = check_asked(Asked(model.sampling(**given), constraint, tools))
     loop = asyncio.get_running_loop()
     prompt_ids, prepared = await loop.run_in_executor(
-        _text_threads, model.encode_timed, prompt, tools
+        threads_for(prompt), model.encode_timed, prompt, tools
     )
     if tools is not None:
         constraint, prepared = await loop.run_in_executor(
