@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from twostroke.engine.limits import EngineStats
 from twostroke.life.metrics import Tally
 from twostroke.model import Model
 from twostroke.types import FinishReason, Stroke
@@ -22,13 +23,21 @@ _REASONS |= {"aborted": "abort", "error": "error"}  # vLLM's words
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """A model and its engine's counters, read once for a whole page."""
+
+    model: Model
+    stats: EngineStats
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """One metric of each model. `read` answers its values by the labels beside `model_name`."""
 
     name: str
     kind: Kind
     help: str
-    read: Callable[[Model], Mapping[Labels, Any]]
+    read: Callable[[Shown], Mapping[Labels, Any]]
     labels: Labels = ()
 
 
@@ -40,52 +49,51 @@ def families() -> Iterable[Family]:
     yield from _PLACES
 
 
-def _stat(name: str) -> Callable[[Model], Mapping[Labels, Any]]:
-    return lambda model: {(): getattr(model.engine.stats(), name)}
+def _stat(name: str) -> Callable[[Shown], Mapping[Labels, Any]]:
+    return lambda shown: {(): getattr(shown.stats, name)}
 
 
-def _tally(name: str) -> Callable[[Model], Mapping[Labels, Tally]]:
-    return lambda model: {(): getattr(model.metrics, name)}
+def _tally(name: str) -> Callable[[Shown], Mapping[Labels, Tally]]:
+    return lambda shown: {(): getattr(shown.model.metrics, name)}
 
 
-def _of_strokes(name: str) -> Callable[[Model], Mapping[Labels, Tally]]:
-    return lambda model: {
-        (stroke.value,): getattr(model.metrics, name)[stroke] for stroke in Stroke
+def _of_strokes(name: str) -> Callable[[Shown], Mapping[Labels, Tally]]:
+    return lambda shown: {
+        (stroke.value,): getattr(shown.model.metrics, name)[stroke] for stroke in Stroke
     }
 
 
-def _kv_usage(model: Model) -> Mapping[Labels, float]:
-    stats = model.engine.stats()
+def _kv_usage(shown: Shown) -> Mapping[Labels, float]:
+    stats = shown.stats
     return {(): stats.kv_tokens_used / stats.kv_tokens_total}
 
 
-def _ends(model: Model) -> Mapping[Labels, float]:
-    ended = dict(model.metrics.num_ended)
+def _ends(shown: Shown) -> Mapping[Labels, float]:
+    ended = dict(shown.model.metrics.num_ended)
     return {(shown,): ended.get(reason, 0) for reason, shown in _REASONS.items()}
 
 
-def _tokens(name: str) -> Callable[[Model], Mapping[Labels, float]]:
-    return lambda model: {(): getattr(model.metrics, name).sum}
+def _tokens(name: str) -> Callable[[Shown], Mapping[Labels, float]]:
+    return lambda shown: {(): getattr(shown.model.metrics, name).sum}
 
 
-def _aborted(model: Model) -> Mapping[Labels, float]:
-    stats = model.engine.stats()
+def _aborted(shown: Shown) -> Mapping[Labels, float]:
     return {
-        (stage,): getattr(stats, f"num_aborted_{stage}")
+        (stage,): getattr(shown.stats, f"num_aborted_{stage}")
         for stage in ("waiting", "prefill", "decode")
     }
 
 
-def _nodes(model: Model) -> Mapping[Labels, float]:
+def _nodes(shown: Shown) -> Mapping[Labels, float]:
     return {
         (stroke.value, provider): count
-        for stroke, placement in model.engine.placements.items()
+        for stroke, placement in shown.model.engine.placements.items()
         for provider, count in placement.nodes.items()
     }
 
 
-def _memory(model: Model) -> Mapping[Labels, float]:
-    report = model.status()["memory"]
+def _memory(shown: Shown) -> Mapping[Labels, float]:
+    report = shown.model.status()["memory"]
     kinds = ("weights", "workspace", "kv", "planned", "planned_now")
     return {(kind,): report[f"{kind}_bytes"] for kind in kinds}
 

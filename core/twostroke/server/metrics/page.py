@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from twostroke.model import Model
 from twostroke.server.in_flight import InFlight
-from twostroke.server.metrics.families import Family, families
+from twostroke.server.metrics.families import Family, Shown, families
 from twostroke.server.metrics.http_counts import HttpCounts
 from twostroke.server.models import Models
 
@@ -91,23 +91,24 @@ class _Models(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """A family with the samples of every model."""
+        shown = [Shown(model, model.engine.stats()) for model in self.models]
         for family in families():
-            yield _metric(family, self.models)
+            yield _metric(family, shown)
 
 
-def _metric(family: Family, models: tuple[Model, ...]) -> Metric:
+def _metric(family: Family, shown: Sequence[Shown]) -> Metric:
     labels = ["model_name", *family.labels]
     name = PREFIX + family.name
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(name, family.help, labels=labels)
-        for model in models:
-            for values, tally in family.read(model).items():
+        for each in shown:
+            for values, tally in family.read(each).items():
                 total = tally.sum  # before the buckets, which may then hold one value more
-                histogram.add_metric([model.name, *values], tally.cumulative(), total)
+                histogram.add_metric([each.model.name, *values], tally.cumulative(), total)
         return histogram
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
     metric = kind(name, family.help, labels=labels)
-    for model in models:
-        for values, value in family.read(model).items():
-            metric.add_metric([model.name, *values], value)
+    for each in shown:
+        for values, value in family.read(each).items():
+            metric.add_metric([each.model.name, *values], value)
     return metric
