@@ -141,8 +141,8 @@ class Engine:
         """Hands over requests that belong together, e.g. the choices of one HTTP request.
 
         All of them are taken, or none: then no sink is called. `sinks[i]` gets the events of
-        `requests[i]`, as in `submit`; give equal ones the same `group`. `AllAsyncEvents` and
-        `AllSyncEvents` iterate over what comes. Where prompts begin alike they are read once.
+        `requests[i]`, as in `submit`; give equal ones the same `group`. `AsyncEvents` and
+        `SyncEvents` iterate over what comes. Where prompts begin alike they are read once.
 
         Raises:
             RequestError, ContextLengthError, UnavailableError: as `submit`; also for more
