@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -171,12 +171,14 @@ def load_session(
     provider_options: Mapping[str, str],
     session_options: Any,
     *,
+    devices: Sequence[Any] | None = None,
     on_host: bool = True,
     one_run_at_a_time: bool = False,
 ) -> OrtSession:
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
 
-    `on_host` False where the graph's inputs lie in a memory of the device's own.
+    `devices`: OrtEpDevices of a plugin provider, which gives the CPU where it is asked for by its
+    name. `on_host` False where the graph's inputs lie in a memory of the device's own.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
@@ -186,12 +188,16 @@ def load_session(
         raise BundleError(
             f"{graph} does not exist. Export the model again with `twostroke export`."
         )
+    by_name: dict[str, Any] = {"providers": [(provider, dict(provider_options))]}
     try:
+        if devices is not None:
+            session_options.add_provider_for_devices(list(devices), dict(provider_options))
+            by_name = {}  # given names override the devices
         session = onnxruntime().InferenceSession(
             str(graph),
             session_options,
-            providers=[(provider, dict(provider_options))],
             enable_fallback=0,  # or the wrapper retries on the CPU and only prints it
+            **by_name,
         )
         placement = read_placement(session, provider)
     except Exception as error:
