@@ -170,7 +170,7 @@ def _forecast(arguments: argparse.Namespace, memory_bytes: int | None) -> Foreca
         arguments.rows,
         memory_bytes,
         limits,
-        chunk_tokens=SchedulerConfig().prefill_chunk_tokens,
+        chunk_tokens=DEFAULT_CHUNK_TOKENS,
         keeps_scores=is_host,
     )
 
