@@ -9,6 +9,7 @@ from twostroke.backends.hookspecs import (
 )
 from twostroke.backends.protocol import (
     API_VERSION,
+    HOST_MEMORY,
     Backend,
     BackendSpec,
     Binding,
@@ -22,6 +23,7 @@ from twostroke.backends.protocol import (
 
 __all__ = [
     "API_VERSION",
+    "HOST_MEMORY",
     "Backend",
     "BackendSpec",
     "Binding",

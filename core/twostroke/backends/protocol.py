@@ -259,6 +259,23 @@ class PacksWeights(Protocol):
         ...
 
 
+HOST_MEMORY = "host"
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """A backend that says where its buffers lie. It need not: its KV cache is then its own.
+
+    Two backends that answer the same can bind each other's buffers, so that prefill on one and
+    decode on the other work on one KV cache where their graphs lay it out alike.
+    """
+
+    @property
+    def memory_space(self) -> str:
+        """`host` for host memory that `allocate` gives, else e.g. `cuda:0`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
     """What a plugin registers: a name and two functions.
