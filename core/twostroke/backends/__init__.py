@@ -1,5 +1,6 @@
 """Backends: the hooks, the protocol, discovery and the proof of placement."""
 
+from twostroke.backends.capabilities import HOST_MEMORY
 from twostroke.backends.hookspecs import (
     ExporterSpec,
     ExportOptions,
@@ -9,7 +10,6 @@ from twostroke.backends.hookspecs import (
 )
 from twostroke.backends.protocol import (
     API_VERSION,
-    HOST_MEMORY,
     Backend,
     BackendSpec,
     Binding,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from twostroke.backends.protocol import HOST_MEMORY, Array, Backend, SharesMemory
+from twostroke.backends.capabilities import HOST_MEMORY, SharesMemory
+from twostroke.backends.protocol import Array, Backend
 from twostroke.engine.kv_buffers import KVStore
 from twostroke.engine.open_graph import OpenGraph
 from twostroke.errors import ContractError
