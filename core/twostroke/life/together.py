@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from twostroke.timings import DecodeTimings, PrefillTimings, Timings
+from twostroke.timings import DecodeTimings, HandOverTimings, PrefillTimings, Timings
 from twostroke.types import FinishedEvent
 
 
@@ -13,9 +13,9 @@ def together(ends: Sequence[FinishedEvent]) -> Timings:
     """What their client saw; of a single sequence, its own timings.
 
     Up to the first token it is the sequence that told one first; `decode_ms` runs from there to
-    the last token of any. Tokens, runs of prefill and `detokenise_ms` are summed. Decode runs are
-    shared, so steps and `busy_ms` are those of the sequence with most of them. What has no sum
-    (medians, spans of runs, the roofline) is told by each sequence alone.
+    the last token of any. Tokens, runs of prefill, hand-overs and `detokenise_ms` are summed.
+    Decode runs are shared, so steps and `busy_ms` are those of the sequence with most of them.
+    What has no sum (medians, spans of runs, the roofline) is told by each sequence alone.
     """
     if len(ends) == 1:
         return ends[0].timings
@@ -32,6 +32,7 @@ def together(ends: Sequence[FinishedEvent]) -> Timings:
         total_ms=max((t.total_ms for t in all_timings if t.total_ms is not None), default=None),
         prefill=_prefill([each.prefill for each in all_timings if each.prefill is not None]),
         decode=_decode([each.decode for each in all_timings if each.decode is not None]),
+        hand_over=_hand_over([t.hand_over for t in all_timings if t.hand_over is not None]),
         roofline=None,
     )
 
@@ -59,6 +60,16 @@ def _decode(parts: Sequence[DecodeTimings]) -> DecodeTimings | None:
         num_drafted_tokens=sum(part.num_drafted_tokens for part in parts),
         num_accepted_tokens=sum(part.num_accepted_tokens for part in parts),
         steps=(),
+    )
+
+
+def _hand_over(parts: Sequence[HandOverTimings]) -> HandOverTimings | None:
+    if not parts:
+        return None
+    return replace(
+        parts[0],
+        num_bytes=sum(part.num_bytes for part in parts),
+        busy_ms=sum(part.busy_ms for part in parts),
     )
 
 
