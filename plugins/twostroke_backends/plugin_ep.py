@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twostroke.backends import BackendSpec, Buffer, Device, ProbeResult, hookimpl
+from twostroke.backends import (
+    HOST_MEMORY,
+    BackendSpec,
+    Buffer,
+    Device,
+    ProbeResult,
+    hookimpl,
+)
 from twostroke.backends.ort import (
     Option,
     OrtSession,
@@ -73,6 +80,7 @@ class PluginEpBackend:
 
     has_row_views = True
     touches_lazily = True
+    memory_space = HOST_MEMORY
 
     def __init__(
         self,

@@ -88,16 +88,26 @@ def _openvino(device: EpDevice, options: Options) -> dict[str, str]:
 
 
 _WEBGPU = (
-    Option("validation_mode", str, "", choices=("disabled", "wgpuOnly", "basic", "full")),
-    Option("power_preference", str, "", choices=("high-performance", "low-power")),
-    Option("dawn_backend_type", str, "", choices=("Vulkan", "D3D12")),
+    Option(
+        "validation_mode",
+        str,
+        "checks of each command",
+        choices=("disabled", "wgpuOnly", "basic", "full"),
+    ),
+    Option(
+        "power_preference",
+        str,
+        "which GPU, where there are several",
+        choices=("high-performance", "low-power"),
+    ),
+    Option("dawn_backend_type", str, "the graphics interface below", choices=("Vulkan", "D3D12")),
     Option(
         "storage_buffer_cache_mode",
         str,
-        "",
+        "what becomes of buffers that are free",
         choices=("disabled", "lazyRelease", "simple", "bucket"),
     ),
-    Option("enable_matmul_fp32_accumulation", bool, ""),
+    Option("enable_matmul_fp32_accumulation", bool, "sum products of halves in float32"),
 )
 
 
@@ -110,15 +120,15 @@ def _webgpu(device: EpDevice, options: Options) -> dict[str, str]:
 
 
 _TENSORRT_RTX = (
-    Option("enable_cuda_graph", bool, ""),
-    Option("nv_max_workspace_size", int, "", low=0),
-    Option("nv_max_shared_mem_size", int, "", low=0),
-    Option("nv_profile_min_shapes", str, ""),
-    Option("nv_profile_opt_shapes", str, ""),
-    Option("nv_profile_max_shapes", str, ""),
-    Option("nv_multi_profile_enable", bool, ""),
-    Option("nv_runtime_cache_path", str, ""),
-    Option("nv_detailed_build_log", bool, ""),
+    Option("enable_cuda_graph", bool, "replay a run's launches"),
+    Option("nv_max_workspace_size", int, "bytes that building an engine may take", low=0),
+    Option("nv_max_shared_mem_size", int, "bytes of shared memory a kernel may take", low=0),
+    Option("nv_profile_min_shapes", str, "smallest shapes, as NAME:1x1,…"),
+    Option("nv_profile_opt_shapes", str, "shapes to tune for, as NAME:1x512,…"),
+    Option("nv_profile_max_shapes", str, "largest shapes, as NAME:1x8192,…"),
+    Option("nv_multi_profile_enable", bool, "several ranges of shapes"),
+    Option("nv_runtime_cache_path", str, "a folder for compiled kernels"),
+    Option("nv_detailed_build_log", bool, "tell what building an engine does"),
 )
 
 

@@ -8,7 +8,6 @@ from typing import Literal
 
 from twostroke.errors import ConfigError
 
-
 DEFAULT_CHUNK_TOKENS = 256
 """The pieces of prompts where nobody says how long: what the CPU's kernels compute best."""
 
@@ -17,8 +16,8 @@ DEFAULT_CHUNK_TOKENS = 256
 class EngineLimits:
     """The bounds of one engine.
 
-    `prefill_chunk_tokens` None means what the backend of prefill advises, else
-    DEFAULT_CHUNK_TOKENS; `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
+    `prefill_chunk_tokens` None means what the backend of prefill advises, or DEFAULT_CHUNK_TOKENS;
+    `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
     and workspace leave of the free memory, less a tenth. With `reuse_prefixes` the rows of ended
     sequences are kept for prompts that begin alike: of the same scope, or of any with
     `share_prefixes`. Those that must go are stored in up to `prefix_store_bytes` of host memory, or
