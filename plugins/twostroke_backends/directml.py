@@ -2,6 +2,11 @@
 
 Its rules (onnxruntime.ai, "DirectML Execution Provider"): no memory pattern, sequential execution,
 one run at a time in a session. Its memory is an opaque handle, so there are no row views.
+
+It runs graphs of the standard dialect. Its kernel of GroupQueryAttention takes neither packed
+queries nor the rotation inside, and reads each chunk of a prompt as if nothing stood before it
+(onnxruntime, DmlOperatorGroupQueryAttention.cpp): fused graphs would answer wrongly, so they are
+refused.
 """
 
 from __future__ import annotations
@@ -22,12 +27,14 @@ from twostroke.backends.ort import (
     onnxruntime,
     prove_placement,
 )
+from twostroke.bundle.graph_header import read_header
 from twostroke.errors import PlacementError
 from twostroke.install import installed_runtimes
 from twostroke.types import Stroke
 
 NAME = "directml"
 PROVIDER = "DmlExecutionProvider"
+_FUSED_ATTENTION = "GroupQueryAttention"
 OPTIONS = (
     Option(
         "performance_preference",
@@ -104,9 +111,10 @@ class DirectMLBackend:
         """Loads a graph and proves that the adapter has it.
 
         Raises:
-            PlacementError: nodes landed on the CPU.
+            PlacementError: nodes landed on the CPU, or the graph is of the fused dialect.
             BundleError: the graph cannot be loaded.
         """
+        refuse_fused_attention(graph)
         session = load_session(
             graph,
             PROVIDER,
@@ -137,6 +145,22 @@ class DirectMLBackend:
         """Nothing to free: memory goes with the last buffer and session."""
 
 
+def refuse_fused_attention(graph: Path) -> None:
+    """Refuses a graph whose attention DirectML would compute wrongly.
+
+    Raises:
+        PlacementError: says which graphs run instead.
+        BundleError: the file is no graph.
+    """
+    if _FUSED_ATTENTION in read_header(graph).operators:
+        raise PlacementError(
+            f"{graph.name} reads its KV cache by {_FUSED_ATTENTION}, which DirectML computes "
+            "differently from other providers: export the model with `--dialect standard`, and set "
+            "no other dialect for this backend.",
+            backend=NAME,
+        )
+
+
 def session_options() -> Any:
     """Fresh SessionOptions that keep DirectML's rules."""
     runtime = onnxruntime()
@@ -162,5 +186,6 @@ def twostroke_backends() -> Sequence[BackendSpec]:
             probe=probe,
             open=_open,
             priority=50,
+            dialect=dict.fromkeys(Stroke, "standard"),
         )
     ]

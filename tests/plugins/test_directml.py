@@ -3,7 +3,9 @@ from __future__ import annotations
 import sys
 import threading
 import types
+from pathlib import Path
 
+import onnx
 import onnxruntime
 import pytest
 
@@ -17,6 +19,20 @@ from twostroke_backends import directml
 from twostroke_backends.directml import PROVIDER, DirectMLBackend
 
 ADAPTER = Device(1, "An adapter", "gpu")
+
+
+@pytest.fixture
+def plain_graph(tmp_path: Path) -> Path:
+    """A graph of plain operators: y = x x."""
+    node = onnx.helper.make_node("MatMul", ["x", "x"], ["y"])
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 2]) for name in "xy"
+    )
+    graph = onnx.helper.make_graph([node], "plain", [x], [y])
+    path = tmp_path / "decode.standard.onnx"
+    opset = [onnx.helper.make_opsetid("", 21)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    return path
 
 
 def runtime(monkeypatch, providers: list[str], *names: str) -> None:
@@ -92,16 +108,29 @@ def test_options_become_the_runtimes():
         DirectMLBackend(ADAPTER, {"device_id": 0})
 
 
+def test_fused_attention_is_refused_before_anything_is_loaded(bundle, monkeypatch):
+    """Its kernel ignores the rotation inside and the tokens before a chunk: a wrong answer."""
+    monkeypatch.setattr(directml, "load_session", lambda *a, **k: pytest.fail("it was loaded"))
+    with pytest.raises(PlacementError, match=r"prefill\.onnx .*--dialect standard") as caught:
+        DirectMLBackend(ADAPTER, {}).open_session(bundle / "prefill.onnx", Stroke.PREFILL)
+    assert caught.value.backend == "directml"  # so that `fallback` may take over
+
+
+def test_it_asks_for_plain_graphs():
+    (spec,) = directml.twostroke_backends()
+    assert spec.dialect == {Stroke.PREFILL: "standard", Stroke.DECODE: "standard"}
+
+
 @pytest.mark.skipif(
     PROVIDER in onnxruntime.get_available_providers(), reason="this onnxruntime has DirectML"
 )
-def test_a_session_that_lands_on_the_cpu_is_refused(bundle):
+def test_a_session_that_lands_on_the_cpu_is_refused(plain_graph):
     """An unknown provider gives a CPU session and a warning; the placement tells."""
     with (
         pytest.warns(UserWarning, match=PROVIDER),
         pytest.raises(PlacementError, match=f"asked for {PROVIDER}.*nodes on {CPU_PROVIDER}"),
     ):
-        DirectMLBackend(ADAPTER, {}).open_session(bundle / "decode.onnx", Stroke.DECODE)
+        DirectMLBackend(ADAPTER, {}).open_session(plain_graph, Stroke.DECODE)
 
 
 def test_one_run_at_a_time(bundle):

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from twostroke.backends.devices import find_device
 from twostroke.backends.discovery import Plugins
-from twostroke.backends.protocol import Backend, BackendSpec, Device, ProbeResult
+from twostroke.backends.protocol import Backend, BackendSpec, ProbeResult
 from twostroke.errors import (
     BackendError,
     BackendUnavailableError,
@@ -55,14 +56,14 @@ def probe(spec: BackendSpec) -> ProbeResult:
 def open_backend(
     plugins: Plugins,
     name: str = AUTO,
-    device_index: int = 0,
+    device: int | str = 0,
     options: Mapping[str, Any] | None = None,
     fallback: Sequence[str] = (),
 ) -> Opened:
     """Opens the backend `name`, or the first of `fallback` that can be opened in its stead.
 
-    `device_index` and `options` go to the first candidate; one that takes over opens its device 0
-    with its own defaults. The caller closes the backend.
+    `device` (its index, or a part of its name) and `options` go to the first candidate; one that
+    takes over opens its device 0 with its own defaults. The caller closes the backend.
 
     Raises:
         BackendUnavailableError: it finds no device, library or package; the message says which.
@@ -70,14 +71,14 @@ def open_backend(
         BackendError: an unknown name, device or option.
         InstallError: no ONNX Runtime, or more than one.
     """
-    return open_with_fallback(plugins, lambda opened: opened, name, device_index, options, fallback)
+    return open_with_fallback(plugins, lambda opened: opened, name, device, options, fallback)
 
 
 def open_with_fallback(
     plugins: Plugins,
     build: Callable[[Opened], _T],
     name: str = AUTO,
-    device_index: int = 0,
+    device: int | str = 0,
     options: Mapping[str, Any] | None = None,
     fallback: Sequence[str] = (),
 ) -> _T:
@@ -100,7 +101,7 @@ def open_with_fallback(
     for position, candidate in enumerate(candidates):
         try:
             if position == 0:
-                backend = _open(plugins, candidate, device_index, options or {})
+                backend = _open(plugins, candidate, device, options or {})
             else:  # device and options were meant for the first
                 backend = _open(plugins, candidate, 0, {})
             dialect = _spec(plugins, candidate).dialect
@@ -160,9 +161,9 @@ def _build(
         raise
 
 
-def _open(plugins: Plugins, name: str, device_index: int, options: Mapping[str, Any]) -> Backend:
+def _open(plugins: Plugins, name: str, device: int | str, options: Mapping[str, Any]) -> Backend:
     spec, found = _named(plugins, name)
-    return spec.open(_device(spec, found, device_index), options)
+    return spec.open(find_device(spec.name, found, device), options)
 
 
 def _named(plugins: Plugins, name: str) -> tuple[BackendSpec, ProbeResult]:
@@ -230,11 +231,3 @@ def _usable_names(plugins: Plugins) -> list[str]:
     raise BackendUnavailableError(
         f"No backend can be used here. {' '.join(reasons) or 'No plugin brings one.'}"
     )
-
-
-def _device(spec: BackendSpec, found: ProbeResult, index: int) -> Device:
-    for device in found.devices:
-        if device.index == index:
-            return device
-    listed = ", ".join(f"{device.index} ({device.name})" for device in found.devices)
-    raise BackendError(f"The backend {spec.name!r} has no device {index}. Its devices: {listed}.")

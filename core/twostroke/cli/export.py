@@ -56,8 +56,8 @@ def add_command(subparsers: options.Subparsers) -> None:
         "--dialect",
         choices=("fused", "standard", "both"),
         default="fused",
-        help="fused: ONNX Runtime's own operators, for CPU, CUDA, DirectML and WebGPU; standard: "
-        "plain ONNX, which OpenVINO, TensorRT and NPUs take whole; both share the weights; "
+        help="fused: ONNX Runtime's own operators, for CPU, CUDA and WebGPU; standard: plain "
+        "ONNX, for OpenVINO, TensorRT, NPUs and DirectML; both share the weights; "
         "default: fused",
     )
     parser.add_argument(

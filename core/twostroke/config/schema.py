@@ -93,6 +93,7 @@ class ServerConfig(_Section):
     )
 
 
+DeviceName = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed", "int4"]
 
 
@@ -100,7 +101,9 @@ class StrokeConfig(_Section):
     """Where one stroke runs, if not where `backend` says."""
 
     backend: str | None = Field(None, description="a backend's name; null: the model's `backend`")
-    device: int | None = Field(None, ge=0, description="index of the device; null: the model's")
+    device: DeviceName | None = Field(
+        None, description="index of the device, or a part of its name; null: the model's"
+    )
     precision: Precision | None = Field(
         None, description="of this stroke's graph; null: the model's `precision`"
     )
@@ -193,7 +196,9 @@ class ModelConfig(_Section):
     precision: Precision = Field("int8", description="what an export makes; a bundle keeps its own")
     context_tokens: int | None = Field(None, ge=1, description="null: the model's own limit")
     backend: str = Field("auto", description="cpu, cuda, directml, a plugin's name, or auto")
-    device: int = Field(0, ge=0, description="index of the device within the backend")
+    device: DeviceName = Field(
+        0, description="index of the device within the backend, or a part of its name"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
     prefill: StrokeConfig = Field(StrokeConfig(), description="where prefill runs, if elsewhere")
     decode: StrokeConfig = Field(StrokeConfig(), description="where decode runs, if elsewhere")

@@ -44,7 +44,7 @@ class _Wanted:
     """What a stroke asks for; equal ones share a backend."""
 
     name: str
-    device: int
+    device: int | str
     options: dict[str, Any]
 
 
