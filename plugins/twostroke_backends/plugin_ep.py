@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from twostroke.backends import (
+    CHOSEN_BY_OPTIONS,
     HOST_MEMORY,
     BackendSpec,
     Buffer,
@@ -70,6 +71,7 @@ def probe() -> ProbeResult:
         0,
         "the device that the options name",
         "plugin",
+        capabilities=frozenset({CHOSEN_BY_OPTIONS}),
         details={"packages": packages},
     )
     return ProbeResult((device,))

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import onnxruntime
 import pytest
 
-from twostroke.backends import BackendSpec, Device
+from twostroke.backends import Backend, BackendSpec, Device
+from twostroke.backends.capabilities import InterruptibleBinding
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import open_bundle
 from twostroke.config.schema import Config
@@ -22,7 +23,7 @@ from twostroke.model import Model
 from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import Stroke
-from twostroke_backends import cpu_facts, openvino, plugin_ep
+from twostroke_backends import cpu, cpu_facts, openvino, plugin_ep
 from twostroke_backends.plugin_ep import PluginEpBackend
 
 PROVIDER = "OpenVINOExecutionProvider"
@@ -106,6 +107,24 @@ def test_every_node_of_a_plain_graph_is_openvinos_in_one_piece(both: Path, backe
     session = backend.open_session(open_bundle(both).graph(Stroke.PREFILL, "standard"), "prefill")
     assert set(session.placement.nodes) == {PROVIDER}
     assert session.placement.nodes[PROVIDER] > 50
+
+
+def test_a_graph_in_one_piece_does_not_claim_that_it_can_be_interrupted(both: Path, backend):
+    def is_interruptible(backend: Backend, dialect: str) -> bool:
+        graph = open_bundle(both).graph(Stroke.DECODE, dialect)
+        session = backend.open_session(graph, Stroke.DECODE)
+        buffers = [
+            {
+                name: backend.allocate((1,) * len(spec.shape), spec.dtype)
+                for name, spec in specs.items()
+            }
+            for specs in (session.inputs, session.outputs)
+        ]
+        return isinstance(session.bind(*buffers), InterruptibleBinding)
+
+    on_cpu = cpu.CpuBackend(cpu.probe().devices[0], {"share_weights": False})
+    assert is_interruptible(on_cpu, "standard")
+    assert not is_interruptible(backend, "standard")
 
 
 def test_fused_operators_are_refused_and_the_other_dialect_is_named(both: Path, backend):
