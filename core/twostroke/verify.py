@@ -94,7 +94,8 @@ def _greedy(
         BundleError: a graph cannot be run.
     """
     sampling = SamplingParams(max_tokens=num_tokens, temperature=0.0, ignore_eos=True)
-    events = list(SyncEvents(engine, Request("verify", prompt_ids, sampling)))
+    request = Request("verify", prompt_ids, sampling)
+    events = [event for _, event in SyncEvents(engine, [request])]
     failed = [event for event in events if isinstance(event, FailedEvent)]
     if failed:
         raise BundleError(f"{bundle.root} cannot answer: {failed[0].error}")

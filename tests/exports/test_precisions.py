@@ -73,11 +73,12 @@ def greedy(engine, prompts) -> list[list[int]]:
     """The ids that follow each prompt, all asked for at once."""
     sampling = SamplingParams(max_tokens=12, temperature=0.0, ignore_eos=True)
     streams = [
-        SyncEvents(engine, Request(f"row {number}", tuple(prompt), sampling))
+        SyncEvents(engine, [Request(f"row {number}", tuple(prompt), sampling)])
         for number, prompt in enumerate(prompts)
     ]
     return [
-        [event.token_id for event in stream if isinstance(event, TokenEvent)] for stream in streams
+        [event.token_id for _, event in stream if isinstance(event, TokenEvent)]
+        for stream in streams
     ]
 
 

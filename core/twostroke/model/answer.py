@@ -128,7 +128,8 @@ class Answer(_Gathered):
         return self
 
     def __next__(self) -> Token:
-        token = self._gather(next(self._events))
+        _, event = next(self._events)
+        token = self._gather(event)
         if token is None:
             raise StopIteration
         return token
@@ -181,7 +182,8 @@ class AsyncAnswer(_Gathered):
             submit, ready = await asyncio.to_thread(self._start)
             self._prepared(ready)
             self._events = submit()
-        token = self._gather(await anext(self._events))
+        _, event = await anext(self._events)
+        token = self._gather(event)
         if token is None:
             raise StopAsyncIteration
         return token

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from twostroke.engine.bridge import AsyncEvents, SyncEvents
+from twostroke.engine.bridge import AsyncEvents, IndexedEvent, SyncEvents
 from twostroke.engine.engine import NOT_PREPARED, Engine
 from twostroke.life.timeline import Clock
 from twostroke.text import Detokenizer, StopMatcher, Tokenizer
@@ -41,6 +42,8 @@ class TextEvent:
 
 
 AnswerEvent = TextEvent | FinishedEvent | FailedEvent
+IndexedAnswerEvent = tuple[int, AnswerEvent]
+"""The index of a request, and one of its answer's events."""
 
 
 class AnswerText:
@@ -119,99 +122,102 @@ class AnswerText:
 
 
 class _ReadyEvents:
-    """What both kinds of iterator share: the events that wait to be read, and the stop."""
+    """What both kinds of iterator share: the events that wait to be read, and the stops."""
 
     def __init__(
         self,
-        engine: Engine,
         tokenizer: Tokenizer,
-        request: Request,
+        requests: Sequence[Request],
         arrived_at: float | None,
         shown_ids: frozenset[TokenId],
     ) -> None:
-        self._engine = engine
-        self._request_id = request.request_id
         self._arrived_at = time.monotonic() if arrived_at is None else arrived_at
-        self._text = AnswerText(tokenizer, request, self._arrived_at, shown_ids=shown_ids)
-        self._ready: deque[AnswerEvent] = deque()
+        self._texts = [
+            AnswerText(tokenizer, request, self._arrived_at, shown_ids=shown_ids)
+            for request in requests
+        ]
+        self._ready: deque[IndexedAnswerEvent] = deque()
 
-    def _take(self, event: Event) -> None:
-        """Turns an engine's event into what is read; a stop string ends the sequence."""
-        was_stopped = self._text.is_stopped
-        self._ready.extend(self._text.take(event))
-        if self._text.is_stopped and not was_stopped:
-            self._engine.abort(self._request_id)
+    def _take(self, item: IndexedEvent, events: AsyncEvents | SyncEvents) -> None:
+        """Turns an engine's event into what is read; a stop string ends its sequence."""
+        index, event = item
+        text = self._texts[index]
+        was_stopped = text.is_stopped
+        self._ready.extend((index, each) for each in text.take(event))
+        if text.is_stopped and not was_stopped:
+            events.abort_one(index)
 
 
 class TextEvents(_ReadyEvents):
-    """The events of one answer, for asyncio: TextEvents, then exactly one terminal event.
+    """The events of answers, each with the index of its request, for asyncio.
 
-    Submitted when made. Closing, cancelling or dropping it aborts the sequence.
+    Of each answer: TextEvents, then exactly one terminal event. Submitted when made, all requests
+    or none. Closing, cancelling or dropping it aborts what has not ended.
     """
 
     def __init__(
         self,
         engine: Engine,
         tokenizer: Tokenizer,
-        request: Request,
+        requests: Sequence[Request],
         *,
         arrived_at: float | None = None,
         prepared: Preparation = NOT_PREPARED,
         shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
-        """Submits `request`; call it in the event loop that will iterate.
+        """Submits `requests`; call it in the event loop that will iterate.
 
         Raises:
-            RequestError, ContextLengthError, UnavailableError: the engine refuses it.
+            RequestError, ContextLengthError, UnavailableError: the engine refuses them.
         """
-        super().__init__(engine, tokenizer, request, arrived_at, shown_ids)
-        self._events = AsyncEvents(engine, request, arrived_at=self._arrived_at, prepared=prepared)
+        super().__init__(tokenizer, requests, arrived_at, shown_ids)
+        self._events = AsyncEvents(engine, requests, arrived_at=self._arrived_at, prepared=prepared)
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> AnswerEvent:
+    async def __anext__(self) -> IndexedAnswerEvent:
         while not self._ready:
-            self._take(await anext(self._events))
+            self._take(await anext(self._events), self._events)
         return self._ready.popleft()
 
     async def aclose(self) -> None:
-        """Aborts the sequence if it has not ended; nothing more is iterated."""
+        """Aborts what has not ended; nothing more is iterated."""
         self._ready.clear()
         self._events.abort()
 
 
 class SyncTextEvents(_ReadyEvents):
-    """The events of one answer, for plain code; otherwise as `TextEvents`."""
+    """The events of answers, for plain code; otherwise as `TextEvents`."""
 
     def __init__(
         self,
         engine: Engine,
         tokenizer: Tokenizer,
-        request: Request,
+        requests: Sequence[Request],
         *,
         arrived_at: float | None = None,
         prepared: Preparation = NOT_PREPARED,
         shown_ids: frozenset[TokenId] = frozenset(),
     ) -> None:
-        """Submits `request`.
+        """Submits `requests`.
 
         Raises:
-            RequestError, ContextLengthError, UnavailableError: the engine refuses it.
+            RequestError, ContextLengthError, UnavailableError: the engine refuses them.
         """
-        super().__init__(engine, tokenizer, request, arrived_at, shown_ids)
-        self._events = SyncEvents(engine, request, arrived_at=self._arrived_at, prepared=prepared)
+        super().__init__(tokenizer, requests, arrived_at, shown_ids)
+        self._events = SyncEvents(engine, requests, arrived_at=self._arrived_at, prepared=prepared)
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> AnswerEvent:
+    def __next__(self) -> IndexedAnswerEvent:
         while not self._ready:
-            self._take(next(self._events))
+            self._take(next(self._events), self._events)
         return self._ready.popleft()
 
     def close(self) -> None:
-        """Aborts the sequence if it has not ended; nothing more is iterated."""
+        """Aborts what has not ended; nothing more is iterated."""
         self._ready.clear()
         self._events.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ class Model(OpenedModel):
         events = SyncTextEvents(
             self.engine,
             self.tokenizer,
-            ready.request,
+            [ready.request],
             arrived_at=ready.arrived_at,
             prepared=ready.prepared,
             shown_ids=ready.shown_ids,
@@ -183,7 +183,7 @@ class Model(OpenedModel):
             ready = make_ready(self, prompt, asked)
             submit = partial(
                 self.events,
-                ready.request,
+                [ready.request],
                 arrived_at=ready.arrived_at,
                 prepared=ready.prepared,
                 shown_ids=ready.shown_ids,
@@ -194,30 +194,31 @@ class Model(OpenedModel):
 
     def events(
         self,
-        request: Request,
+        requests: Sequence[Request],
         *,
         arrived_at: float | None = None,
         prepared: Preparation = NOT_PREPARED,
         shown_ids: frozenset[TokenId] = frozenset(),
     ) -> TextEvents:
-        """Submits a request; its events, for whoever serves it. Call it in a running event loop.
+        """Submits requests; their events, for whoever serves them, each with its request's index.
 
-        Closing the iterator (`aclose`) aborts the sequence; cancelling or dropping it does too.
+        All are taken or none. Call it in a running event loop. Closing the iterator (`aclose`)
+        aborts what has not ended; cancelling or dropping it does too.
 
         Args:
-            request: with ids from `encode` and parameters from `sampling`.
-            arrived_at: when it came in, by `time.monotonic`; None is now.
+            requests: with ids from `encode` and parameters from `sampling`.
+            arrived_at: when they came in, by `time.monotonic`; None is now.
             prepared: what was done since; `encode_timed` says it.
-            shown_ids: control tokens that a parser of the answer must see as text.
+            shown_ids: control tokens that a parser of the answers must see as text.
 
         Raises:
-            ContextLengthError: the prompt leaves no room for an answer.
+            ContextLengthError: a prompt leaves no room for an answer.
             UnavailableError: too many requests wait already, or the engine is stopping.
         """
         return TextEvents(
             self.engine,
             self.tokenizer,
-            request,
+            requests,
             arrived_at=arrived_at,
             prepared=prepared,
             shown_ids=shown_ids,

@@ -7,10 +7,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from twostroke.engine.bridge_all import AllAsyncEvents
 from twostroke.errors import RequestError, UnavailableError
 from twostroke.model import ReadAnswer, TextEvent
-from twostroke.model.events import AnswerText
 from twostroke.server.turn import Answer, Gathering, Turn
 from twostroke.text.parsers import SectionParser
 from twostroke.types import FailedEvent, FinishedEvent, FinishReason
@@ -69,31 +67,22 @@ async def answers(
         TwostrokeError: one was refused (and so all were), failed, or was stopped with the server.
     """
     first = turns[0]
-    texts = [
-        AnswerText(t.model.tokenizer, t.request, t.arrived_at, shown_ids=t.shown_ids) for t in turns
-    ]
-    events = AllAsyncEvents(
-        first.model.engine,
+    events = first.model.events(
         [turn.request for turn in turns],
         arrived_at=first.arrived_at,
         prepared=first.prepared,
+        shown_ids=first.shown_ids,
     )
     async with aclosing(events):
         async for index, event in events:
-            text = texts[index]
-            was_stopped = text.is_stopped
-            made = text.take(event)
-            if text.is_stopped and not was_stopped:
-                events.abort_one(index)
-            for each in made:
-                if isinstance(each, FailedEvent):
-                    raise each.error
-                if isinstance(each, TextEvent):
-                    yield index, each
-                elif each.reason is FinishReason.ABORTED:
-                    raise UnavailableError("The answer was cut off: the server is stopping.")
-                else:
-                    yield index, turns[index].finish(each)
+            if isinstance(event, FailedEvent):
+                raise event.error
+            if isinstance(event, TextEvent):
+                yield index, event
+            elif event.reason is FinishReason.ABORTED:
+                raise UnavailableError("The answer was cut off: the server is stopping.")
+            else:
+                yield index, turns[index].finish(event)
 
 
 async def gather_all(turns: Sequence[Turn]) -> list[Answer]:

@@ -156,13 +156,13 @@ async def answer(turn: Turn) -> AsyncGenerator[TextEvent | FinishedEvent, None]:
         TwostrokeError: the sequence was refused, failed, or was stopped with the server.
     """
     events = turn.model.events(
-        turn.request,
+        [turn.request],
         arrived_at=turn.arrived_at,
         prepared=turn.prepared,
         shown_ids=turn.shown_ids,
     )
     async with aclosing(events):
-        async for event in events:
+        async for _, event in events:
             if isinstance(event, FailedEvent):
                 raise event.error
             if isinstance(event, TextEvent):

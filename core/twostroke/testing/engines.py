@@ -67,7 +67,7 @@ class EchoEngine:
         Raises:
             TwostrokeError: what the request was refused with, or what it failed with.
         """
-        return collect(SyncEvents(self.engine, echo_request(request_id, text, sampling)))
+        return collect(SyncEvents(self.engine, [echo_request(request_id, text, sampling)]))
 
     def __enter__(self) -> Self:
         return self
@@ -88,13 +88,13 @@ def echo_request(request_id: str, text: str, sampling: SamplingParams | None = N
 
 
 def collect(events: SyncEvents) -> Answer:
-    """Reads events to their end.
+    """Reads the events of one request to their end.
 
     Raises:
         TwostrokeError: the error of a FailedEvent.
     """
     token_ids: list[TokenId] = []
-    for event in events:
+    for _, event in events:
         if isinstance(event, TokenEvent):
             assert event.index == len(token_ids)
             token_ids.append(event.token_id)

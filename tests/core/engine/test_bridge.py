@@ -24,7 +24,7 @@ def until_idle(echo) -> None:
 
 async def test_tokens_arrive_in_order_and_the_end_comes_last(make_engine):
     echo = make_engine()
-    events = [event async for event in AsyncEvents(echo.engine, echo_request("a", "hello"))]
+    events = [event async for _, event in AsyncEvents(echo.engine, [echo_request("a", "hello")])]
     assert [event.index for event in events[:-1]] == list(range(6))
     assert isinstance(events[-1], FinishedEvent)
 
@@ -33,8 +33,8 @@ async def test_many_streams_share_a_loop(make_engine):
     echo = make_engine()
 
     async def read(text: str) -> list[int]:
-        events = AsyncEvents(echo.engine, echo_request(text, text))
-        return [event.token_id async for event in events if isinstance(event, TokenEvent)]
+        events = AsyncEvents(echo.engine, [echo_request(text, text)])
+        return [event.token_id async for _, event in events if isinstance(event, TokenEvent)]
 
     texts = [f"text number {number}" for number in range(12)]
     answers = await asyncio.gather(*map(read, texts))
@@ -44,7 +44,7 @@ async def test_many_streams_share_a_loop(make_engine):
 @pytest.mark.parametrize("how", ["aclose", "aclosing", "cancel", "drop"])
 async def test_leaving_early_frees_the_row(make_engine, how):
     echo = make_engine(step_delay_s=0.001)
-    events = AsyncEvents(echo.engine, echo_request("a", "hello", ENDLESS))
+    events = AsyncEvents(echo.engine, [echo_request("a", "hello", ENDLESS)])
     await anext(events)
     if how == "aclose":
         await events.aclose()
@@ -73,15 +73,15 @@ async def test_leaving_early_frees_the_row(make_engine, how):
 async def test_a_refusal_is_raised_before_anything_is_iterated(make_engine):
     echo = make_engine()
     with pytest.raises(ContextLengthError):
-        AsyncEvents(echo.engine, Request("a", (5,) * 600))
+        AsyncEvents(echo.engine, [Request("a", (5,) * 600)])
     with pytest.raises(ContextLengthError):
-        SyncEvents(echo.engine, Request("a", (5,) * 600))
+        SyncEvents(echo.engine, [Request("a", (5,) * 600)])
     assert echo.engine.stats().num_aborted == 0
 
 
 async def test_a_fault_ends_the_iteration(make_engine):
     echo = make_engine(fail_decode_runs=[1])
-    events = [event async for event in AsyncEvents(echo.engine, echo_request("a", "hello"))]
+    events = [event async for _, event in AsyncEvents(echo.engine, [echo_request("a", "hello")])]
     assert isinstance(events[-1], FailedEvent)
 
 
@@ -90,7 +90,7 @@ def test_a_loop_that_is_gone_does_not_hurt_the_engine(make_engine):
     kept = []
 
     async def leave() -> None:
-        events = AsyncEvents(echo.engine, echo_request("a", "hello", ENDLESS))
+        events = AsyncEvents(echo.engine, [echo_request("a", "hello", ENDLESS)])
         kept.append(events)
         await anext(events)
 
@@ -103,7 +103,7 @@ def test_a_loop_that_is_gone_does_not_hurt_the_engine(make_engine):
 @pytest.mark.parametrize("how", ["close", "with", "drop"])
 def test_leaving_a_plain_iterator_early_frees_the_row(make_engine, how):
     echo = make_engine(step_delay_s=0.001)
-    events = SyncEvents(echo.engine, echo_request("a", "hello", ENDLESS))
+    events = SyncEvents(echo.engine, [echo_request("a", "hello", ENDLESS)])
     next(events)
     if how == "close":
         events.close()
@@ -124,7 +124,7 @@ def test_plain_iterators_in_threads_get_what_they_get_alone(make_engine):
     answers: dict[str, str] = {}
 
     def read(text: str) -> None:
-        answers[text] = collect(SyncEvents(echo.engine, echo_request(text, text))).text
+        answers[text] = collect(SyncEvents(echo.engine, [echo_request(text, text)])).text
 
     threads = [threading.Thread(target=read, args=(text,)) for text in texts]
     for thread in threads:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twostroke.engine import AllAsyncEvents, AllSyncEvents, EngineLimits
+from twostroke.engine import AsyncEvents, EngineLimits, SyncEvents
 from twostroke.errors import ContextLengthError, RequestError, UnavailableError
 from twostroke.testing.engines import echo_request
 from twostroke.types import FinishedEvent, FinishReason, SamplingParams, TokenEvent
@@ -66,7 +66,7 @@ def test_one_bad_request_refuses_its_siblings(make_engine, recorder, fault):
 def test_their_prompt_is_read_once(make_engine):
     echo = make_engine(limits=EngineLimits(max_rows=3, kv_budget_bytes=2**20))
     text = "a prompt that is long enough to be reused"
-    for _ in AllSyncEvents(echo.engine, siblings(3, text)):
+    for _ in SyncEvents(echo.engine, siblings(3, text)):
         pass
     stats = echo.engine.stats()
     assert stats.num_prompt_tokens == 3 * len(text)
@@ -78,7 +78,7 @@ async def test_events_of_all_are_iterated_with_their_index(make_engine):
     requests = [echo_request(text, text) for text in ("one", "two!", "three")]
     told: list[list[int]] = [[], [], []]
     ends = []
-    async for index, event in AllAsyncEvents(echo.engine, requests):
+    async for index, event in AsyncEvents(echo.engine, requests):
         if isinstance(event, TokenEvent):
             told[index].append(event.token_id)
         else:
@@ -90,7 +90,7 @@ async def test_events_of_all_are_iterated_with_their_index(make_engine):
 @pytest.mark.parametrize("how", ["close", "drop", "with"])
 def test_leaving_early_ends_all_of_them(make_engine, how):
     echo = make_engine(step_delay_s=0.001)
-    events = AllSyncEvents(echo.engine, siblings(2, sampling=ENDLESS))
+    events = SyncEvents(echo.engine, siblings(2, sampling=ENDLESS))
     next(events)
     if how == "close":
         events.close()
@@ -106,7 +106,7 @@ def test_leaving_early_ends_all_of_them(make_engine, how):
 
 async def test_one_of_them_can_be_ended_alone(make_engine):
     echo = make_engine(step_delay_s=0.001)
-    events = AllAsyncEvents(echo.engine, siblings(2, sampling=ENDLESS))
+    events = AsyncEvents(echo.engine, siblings(2, sampling=ENDLESS))
     index, _ = await anext(events)
     events.abort_one(index)
     async for number, event in events:

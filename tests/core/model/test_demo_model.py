@@ -100,7 +100,7 @@ def test_an_answer_follows_its_schema(demo_model: Model) -> None:
 def test_a_prompt_is_scored_as_its_beginnings_are_continued(demo_model: Model) -> None:
     ids = demo_model.encode("The capital of France is Paris.")
     scored = demo_model.sampling(max_tokens=0, prompt_logprobs=1)
-    *_, end = SyncEvents(demo_model.engine, Request("scored", ids, scored))
+    *_, (_, end) = SyncEvents(demo_model.engine, [Request("scored", ids, scored)])
     assert isinstance(end, FinishedEvent)
     assert end.prompt_logprobs[0] is None
     for length in (3, 5):

@@ -130,10 +130,8 @@ async def test_the_event_loop_is_free_while_a_prompt_is_tokenised(
 async def test_events_for_a_surface(model: Model) -> None:
     request = Request("mine", model.encode("ab"), model.sampling(stop="b"))
     prepared = Preparation(tokenise_ms=1.5)
-    events = [
-        event
-        async for event in model.events(request, arrived_at=time.monotonic(), prepared=prepared)
-    ]
+    asked = model.events([request], arrived_at=time.monotonic(), prepared=prepared)
+    events = [event async for _, event in asked]
     assert [event.text for event in events if isinstance(event, TextEvent)] == ["→", "a", ""]
     end = events[-1]
     assert isinstance(end, FinishedEvent)
@@ -143,8 +141,10 @@ async def test_events_for_a_surface(model: Model) -> None:
 
 async def test_closing_the_events_aborts(open_model: OpenModel) -> None:
     model = open_model(options={"step_delay_s": 0.002})
-    events = model.events(Request("mine", model.encode("a" * 200), model.sampling()))
-    assert isinstance(await anext(events), TextEvent)
+    events = model.events([Request("mine", model.encode("a" * 200), model.sampling())])
+    index, event = await anext(events)
+    assert index == 0
+    assert isinstance(event, TextEvent)
     await events.aclose()
     with pytest.raises(StopAsyncIteration):
         await anext(events)
