@@ -1,10 +1,10 @@
 """Whether several tokens at once come out as one after the other: measured, not believed.
 
 A run over several tokens sums the products of attention in another order than runs over one. That
-moves a float by its last bits, and that is all in a model of floats. Where activations are rounded
-to integers (ONNX Runtime's kernels for int8 and int4 weights), a last bit decides now and then which
-integer it is, each layer adds to what the one before began, and the logits at the end are off by a
-per cent or two: enough for another token.
+moves a float by its last bits, and that is all in a model of floats. Where activations become
+integers (ONNX Runtime's kernels for int8 and int4 weights), a last bit decides now and then which
+integer it is, each layer adds to what the one before began, and the logits at the end are off by
+a per cent or two: enough for another token.
 """
 
 from __future__ import annotations
