@@ -52,7 +52,7 @@ def test_another_device_than_asked_for(break_echo, assert_caught):
         def __init__(self, device, options):
             super().__init__(dataclasses.replace(device, index=7), options)
 
-    assert_caught(break_echo(backend=First), "devices", "it opened Device(index=7")
+    assert_caught(break_echo(backend=First), "devices", "asked for device 0, it opened 7")
 
 
 def test_a_backend_that_lacks_a_member(break_echo, assert_caught):

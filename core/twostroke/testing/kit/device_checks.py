@@ -55,7 +55,8 @@ def _devices(subject: Subject) -> dict[str, float]:
             ) from error
         try:
             _require_backend(subject, backend)
-            require(backend.device == device, f"asked for {device}, it opened {backend.device}")
+            index = backend.device.index
+            require(index == device.index, f"asked for device {device.index}, it opened {index}")
         finally:
             backend.close()
     return {"opened": len(subject.found.devices)}

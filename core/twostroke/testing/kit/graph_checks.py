@@ -39,7 +39,7 @@ def _opens(subject: Subject) -> dict[str, float]:
 
 
 def _placement(subject: Subject, setup: Setup) -> dict[str, float]:
-    num_nodes = 0
+    num_nodes, kind = 0, subject.backend.device.kind
     for stroke in Stroke:
         placement = setup.runner.placements[stroke]
         total, asked = sum(placement.nodes.values()), placement.requested
@@ -52,8 +52,8 @@ def _placement(subject: Subject, setup: Setup) -> dict[str, float]:
             f"{told} of them are told",
         )
         require(
-            asked != CPU_PROVIDER or subject.device.kind == "cpu",
-            f"the device is a {subject.device.kind}, the {stroke} graph was asked for {asked}",
+            asked != CPU_PROVIDER or kind == "cpu",
+            f"the device is a {kind}, the {stroke} graph was asked for {asked}",
         )
         try:
             prove_placement(placement, f"the {stroke} graph", subject.spec.name, "")

@@ -98,11 +98,13 @@ class Subject:
 
     @property
     def device_words(self) -> str:
-        """The device's name; empty where there is none."""
+        """The device's name, as the open backend says it; empty where there is none."""
         try:
-            return self.device.name
+            found = self.device
         except CheckSkippedError:
             return ""
+        backend = self.__dict__.get("backend")  # not opened for this
+        return found.name if backend is None else str(backend.device.name)
 
     @functools.cached_property
     def backend(self) -> Backend:
