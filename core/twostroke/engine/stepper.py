@@ -50,7 +50,7 @@ class Stepper:
             self._answers.tell_end(work, reason)
         for work, phase in step.expired:
             self._answers.tell_fault(work, deadline_error(work.sequence, phase))
-        run_transfers(step.plan.copies, self._runner, self._intake)
+        run_transfers(step.plan.copies, self._runner, self._intake, self._clock)
         for chunk in step.plan.prefill:
             # One whose prefix could not be brought is read from its start in the next step.
             if chunk.start == self._intake.span_lengths(chunk.row, 1)[0]:
