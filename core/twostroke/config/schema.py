@@ -238,8 +238,10 @@ class SchedulerConfig(_Section):
 
     max_rows: int = Field(8, ge=1, le=1024, description="sequences that decode at once")
     max_queue: int = Field(64, ge=0, description="requests that may wait; above it: 503")
-    prefill_chunk_tokens: int = Field(
-        256, ge=1, description="prompt tokens between two decode steps, at most"
+    prefill_chunk_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="prompt tokens between two decode steps, at most; auto: what the backend of "
+        "prefill computes best (512 on openvino), else 256",
     )
     max_stall_ms: float | None = Field(
         200.0,
