@@ -115,6 +115,19 @@ class StrokeConfig(_Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 
+class OffloadConfig(_Section):
+    """Where the first layers run, if the model is too large for its device."""
+
+    backend: str | None = Field(
+        None, description="what runs them, e.g. cpu; null: the whole model runs in one place"
+    )
+    layers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="how many layers; auto: as few as let the others fit the device"
+    )
+    device: DeviceName = Field(0, description="index of its device, or a part of the name")
+    options: dict[str, Any] = Field(default_factory=dict, description="its own options")
+
+
 class PrefixConfig(_Section):
     """What prompts begin with and others have left in the KV cache."""
 
@@ -202,6 +215,7 @@ class ModelConfig(_Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
     prefill: StrokeConfig = Field(StrokeConfig(), description="where prefill runs, if elsewhere")
     decode: StrokeConfig = Field(StrokeConfig(), description="where decode runs, if elsewhere")
+    offload: OffloadConfig = OffloadConfig()
     fallback: tuple[str, ...] = Field(
         (), description="backends that may take over when `backend` cannot; none: fail and say why"
     )
