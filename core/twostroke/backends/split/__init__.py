@@ -5,10 +5,9 @@ device and the others on the next, and carry the hidden states across.
 """
 
 from twostroke.backends.split.backend import (
-    LayeredBackend,
     SplitBackend,
     graph_parts,
     layer_backend,
 )
 
-__all__ = ["LayeredBackend", "SplitBackend", "graph_parts", "layer_backend"]
+__all__ = ["SplitBackend", "graph_parts", "layer_backend"]

@@ -5,22 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
+from twostroke.backends.capabilities import LayeredBackend
 from twostroke.backends.protocol import Backend, Buffer, Device
 from twostroke.backends.split.buffers import TwoBuffers
 from twostroke.backends.split.session import SplitSession
 from twostroke.errors import BundleError
 from twostroke.types import Stroke
-
-
-@runtime_checkable
-class LayeredBackend(Protocol):
-    """A backend whose layers live on different devices."""
-
-    def of_layer(self, layer: int) -> Backend:
-        """The backend that has a layer's KV cache."""
-        ...
 
 
 def layer_backend(backend: Backend, layer: int) -> Backend:

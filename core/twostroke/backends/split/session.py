@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
+from twostroke.backends.capabilities import InterruptibleBinding
 from twostroke.backends.protocol import (
     Backend,
     Binding,
     Buffer,
-    InterruptibleBinding,
     Placement,
     Session,
     TensorSpec,
