@@ -102,7 +102,11 @@ def engine_needs(
 
 
 def _weights(
-    graphs: Mapping[Stroke, Path], backends: Mapping[Stroke, Backend], vocab_size: int, *, is_host: bool
+    graphs: Mapping[Stroke, Path],
+    backends: Mapping[Stroke, Backend],
+    vocab_size: int,
+    *,
+    is_host: bool,
 ) -> dict[Stroke, int]:
     """What each session adds on the host, or on the device that decodes.
 

@@ -50,7 +50,9 @@ def _narrowest(graph: ir.Graph, num_front_layers: int, num_layers: int) -> list[
     """The hidden states at the place between two layers where the fewest numbers cross."""
     nodes = _hidden_nodes(graph)
     past = {name: layer for layer in range(num_layers) for name in contract.past_names(layer)}
-    layers = [[past[v.name] for v in node.inputs if v is not None and v.name in past] for node in nodes]
+    layers = [
+        [past[v.name] for v in node.inputs if v is not None and v.name in past] for node in nodes
+    ]
     first = max(at for at, found in enumerate(layers) if any(n < num_front_layers for n in found))
     last = min(at for at, found in enumerate(layers) if any(n >= num_front_layers for n in found))
     best: tuple[int, list[ir.Value]] | None = None
@@ -124,14 +126,18 @@ def _measure_own_cache(graph: ir.Graph, num_front_layers: int) -> None:
     """
     own = _named(graph.inputs, contract.past_names(num_front_layers))
     for layer in range(num_front_layers):
-        for value, instead in zip(_named(graph.inputs, contract.past_names(layer)), own, strict=True):
+        for value, instead in zip(
+            _named(graph.inputs, contract.past_names(layer)), own, strict=True
+        ):
             for node, index in list(value.uses()):
                 if node.op_type in _SIZES:
                     node.replace_input_with(index, instead)
 
 
 def _presents(graph: ir.Graph, layers: Iterable[int]) -> list[ir.Value]:
-    return _named(graph.outputs, [name for layer in layers for name in contract.present_names(layer)])
+    return _named(
+        graph.outputs, [name for layer in layers for name in contract.present_names(layer)]
+    )
 
 
 def _named(values: Iterable[ir.Value], names: Sequence[str]) -> list[ir.Value]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from twostroke.backends.capabilities import InterruptibleBinding
+from twostroke.backends.capabilities import HOST_MEMORY, InterruptibleBinding, SharesMemory
 from twostroke.backends.protocol import (
     Backend,
     Binding,
@@ -36,6 +36,11 @@ class SplitSession:
         self._crossing = tuple(name for name in front.outputs if name in back.inputs)
         if not self._crossing:
             raise ContractError("the halves of a graph share no tensor: split the bundle again.")
+        spaces = [
+            backend.memory_space if isinstance(backend, SharesMemory) else None
+            for backend in (backends.front, backends.back)
+        ]
+        self._shares_host = spaces == [HOST_MEMORY, HOST_MEMORY]
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]:
@@ -59,23 +64,18 @@ class SplitSession:
 
     def bind(self, inputs: Mapping[str, Buffer], outputs: Mapping[str, Buffer]) -> SplitBinding:
         """Ties each half's buffers to it, and buffers of the pair's own to what crosses."""
-        shapes = self._crossing_shapes(inputs)
         sent, received = {}, {}
-        for name, shape in shapes.items():
+        for name, shape in self._crossing_shapes(inputs).items():
             dtype = self._front.outputs[name].dtype
             sent[name] = self._backends.front.allocate(shape, dtype, on_host=True)
-            received[name] = self._backends.back.allocate(shape, dtype, on_host=True)
+            received[name] = sent[name]
+            if not self._shares_host:
+                received[name] = self._backends.back.allocate(shape, dtype, on_host=True)
         given = {**inputs, **outputs}
-        fronts, backs = partial(_side, given, "front"), partial(_side, given, "back")
         return SplitBinding(
-            self._front.bind(
-                _buffers(self._front.inputs, fronts), {**_buffers(_own(self._front.outputs, sent), fronts), **sent}
-            ),
-            self._back.bind(
-                {**_buffers(_own(self._back.inputs, received), backs), **received},
-                _buffers(self._back.outputs, backs),
-            ),
-            tuple((sent[name], received[name]) for name in self._crossing),
+            _tie(self._front, {name: partial(_front, given[name]) for name in given}, sent),
+            _tie(self._back, {name: partial(_back, given[name]) for name in given}, received),
+            () if self._shares_host else tuple((sent[n], received[n]) for n in self._crossing),
         )
 
     def close(self) -> None:
@@ -104,19 +104,21 @@ class SplitSession:
         return shapes
 
 
-def _own(specs: Mapping[str, TensorSpec], crossing: Mapping[str, Buffer]) -> list[str]:
-    return [name for name in specs if name not in crossing]
+def _tie(
+    half: Session, given: Mapping[str, Callable[[], Buffer]], crossing: Mapping[str, Buffer]
+) -> Binding:
+    def of(name: str) -> Buffer:
+        return crossing[name] if name in crossing else given[name]()
+
+    return half.bind({n: of(n) for n in half.inputs}, {n: of(n) for n in half.outputs})
 
 
-def _side(given: Mapping[str, Buffer], side: str, name: str) -> Buffer:
-    buffer = given[name]
-    if isinstance(buffer, TwoBuffers):
-        return buffer.front if side == "front" else buffer.back
-    return buffer
+def _front(buffer: Buffer) -> Buffer:
+    return buffer.front if isinstance(buffer, TwoBuffers) else buffer
 
 
-def _buffers(names: Mapping[str, TensorSpec] | list[str], side: Callable[[str], Buffer]) -> dict[str, Buffer]:
-    return {name: side(name) for name in names}
+def _back(buffer: Buffer) -> Buffer:
+    return buffer.back if isinstance(buffer, TwoBuffers) else buffer
 
 
 class SplitBinding:
