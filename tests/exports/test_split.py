@@ -27,7 +27,12 @@ from twostroke_export.testing.parity_checks import prompt
 FAMILIES = {
     "gemma2": {"head_dim": 16, "sliding_window": 16, "query_pre_attn_scalar": 16},
     "phi": {},  # a rotary of half the head, biases
-    "qwen3_moe": {"head_dim": 16, "moe_intermediate_size": 32, "num_local_experts": 4},
+    "qwen3_moe": {
+        "head_dim": 16,
+        "moe_intermediate_size": 32,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+    },
 }
 
 
