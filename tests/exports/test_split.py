@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -36,18 +38,29 @@ FAMILIES = {
 }
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
-def whole(request, make_model, tmp_path_factory) -> Path:
-    """A bundle of three layers in both dialects; not to be changed."""
-    source = make_model(request.param, **FAMILIES[request.param], num_hidden_layers=3)
-    out = tmp_path_factory.mktemp("split") / request.param
-    export_recipes(str(source), {out: Recipe("int8", "int8", dialects=("fused", "standard"))})
-    return out
+@pytest.fixture(scope="module")
+def exported(make_model, tmp_path_factory) -> Callable[[str], Path]:
+    """The bundle of a family, of three layers in both dialects; not to be changed."""
+
+    @functools.cache
+    def export(family: str) -> Path:
+        source = make_model(family, **FAMILIES[family], num_hidden_layers=3)
+        out = tmp_path_factory.mktemp("split") / family
+        recipe = Recipe("int8", "int8", dialects=("fused", "standard"))
+        export_recipes(str(source), {out: recipe})
+        return out
+
+    return export
 
 
 @pytest.fixture
-def bundle(whole: Path, tmp_path: Path) -> Path:
+def bundle(request, exported, tmp_path: Path) -> Path:
+    """A copy of a family's bundle."""
+    whole = exported(getattr(request, "param", "gemma2"))
     return Path(shutil.copytree(whole, tmp_path / "bundle"))
+
+
+every_family = pytest.mark.parametrize("bundle", FAMILIES, indirect=True)
 
 
 def logits(runner: Runner) -> np.ndarray:
@@ -61,6 +74,7 @@ def logits(runner: Runner) -> np.ndarray:
     return np.concatenate(found)
 
 
+@every_family
 @pytest.mark.parametrize("dialect", ["fused", "standard"])
 def test_two_halves_give_the_logits_of_the_whole(bundle: Path, dialect: str):
     num_front = 2
