@@ -21,7 +21,11 @@ from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.speculation import Speculation
 from twostroke.engine.step_costs import StepCosts
-from twostroke.engine.verify_probe import TOLERANCE, verification_difference
+from twostroke.engine.verify_probe import (
+    TOLERANCE,
+    continuation_difference,
+    verification_difference,
+)
 from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
@@ -107,6 +111,7 @@ def _scheduler(
     bundle: Bundle, runner: Runner, plan: MemoryPlan, limits: EngineLimits, dialects: Dialects
 ) -> Scheduler:
     context_tokens = _context(bundle.manifest, limits)
+    reuses_answers = _reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
     return Scheduler(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
@@ -114,9 +119,11 @@ def _scheduler(
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
-        reuse_prefixes=limits.reuse_prefixes,
+        reuse_prefixes=limits.reuse_prefixes != "off",
+        reuse_answers=reuses_answers,
+        reuse_scored=limits.reuse_prefixes != "exact" or runner.scores_at_once,
         share_prefixes=limits.share_prefixes,
-        prefix_store=open_store(bundle, limits, dialects),
+        prefix_store=open_store(bundle, limits, dialects, has_answers=reuses_answers),
         speculation=_speculation(bundle.manifest.name, runner, limits, context_tokens),
     )
 
@@ -156,6 +163,23 @@ def _speculation(
         )
     log.info("%s: no speculation, because %s", name, obstacle)
     return None
+
+
+def _reuses_answers(name: str, runner: Runner, limits: EngineLimits, context_tokens: int) -> bool:
+    """Whether a prompt may go on from an answer as it was decoded."""
+    if limits.reuse_prefixes != "exact" or not runner.chunks_prompts:
+        return True
+    if runner.computes_floats_alike:
+        return True
+    difference = continuation_difference(runner, context_tokens)
+    if difference > TOLERANCE:
+        log.info(
+            "%s: prompts reuse prompts but no answers: behind tokens that were decoded the logits "
+            "are off by %.1f%%. kv.prefixes.reuse: all reuses them nevertheless",
+            name,
+            100 * difference,
+        )
+    return difference <= TOLERANCE
 
 
 def _context(manifest: Manifest, limits: EngineLimits) -> int:

@@ -209,6 +209,22 @@ class Runner:
         return None
 
     @property
+    def scores_at_once(self) -> bool:
+        """Whether `score` reads tokens as `prefill` does, rather than one by one."""
+        return self.chunks_prompts and self._reader(1).logit_rows.may_be_several
+
+    @property
+    def computes_floats_alike(self) -> bool:
+        """Whether both graphs are of float weights and on one device, so that what either writes
+        to the KV cache differs in the last bits only.
+        """
+        prefill, decode = self._prefill, self._decode
+        is_one_kind = prefill.backend.name == decode.backend.name
+        is_one_kind &= prefill.backend.device == decode.backend.device
+        precision = prefill.fact.quantisation.precision
+        return is_one_kind and self.verifies_floats and precision.startswith(("fp", "bf"))
+
+    @property
     def verifies_floats(self) -> bool:
         """Whether the weights are floats, whose products come out alike however many they are."""
         return self._decode.fact.quantisation.precision.startswith(("fp", "bf"))
