@@ -90,5 +90,5 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(INSTALLED)-dev: $(INSTALLED)
-	$(PIP) install -e ".[$(EXTRA),export,dev]"
+	$(PIP) install -e ".[$(EXTRA),openvino,export,dev]"
 	@touch $@

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
@@ -14,7 +15,7 @@ from twostroke.engine.engine import Engine
 from twostroke.engine.handover import share_memory
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
-from twostroke.engine.limits import EngineLimits
+from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS, EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
 from twostroke.engine.runner import Runner
@@ -69,6 +70,7 @@ def build_engine(
         PlacementError, BundleError: from the backends, or a dialect that the bundle lacks.
     """
     manifest = bundle.manifest
+    limits = _with_chunk(limits, prefill_backend)
     context_tokens = _context(manifest, limits)
     plan = _plan(bundle, prefill_backend, decode_backend, context_tokens, limits, dialects or {})
     runner = open_runner(
@@ -115,7 +117,7 @@ def _scheduler(
     return Scheduler(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
-        prefill_chunk_tokens=limits.prefill_chunk_tokens,
+        prefill_chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
@@ -126,6 +128,12 @@ def _scheduler(
         prefix_store=open_store(bundle, limits, dialects, has_answers=reuses_answers),
         speculation=_speculation(bundle.manifest.name, runner, limits, context_tokens),
     )
+
+
+def _with_chunk(limits: EngineLimits, prefill_backend: Backend) -> EngineLimits:
+    """The limits with a length of chunks: theirs, else what the backend advises, else ours."""
+    advised = prefill_backend.device.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS
+    return replace(limits, prefill_chunk_tokens=limits.prefill_chunk_tokens or advised)
 
 
 def _grammars(bundle: Bundle) -> Grammars:
@@ -262,7 +270,7 @@ def _plan(
         {stroke: bundle.graph(stroke, dialects.get(stroke)) for stroke in Stroke},
         {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
         context_tokens=context_tokens,
-        chunk_tokens=limits.prefill_chunk_tokens,
+        chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         num_rows=limits.max_rows,
     )
     return plan_memory(

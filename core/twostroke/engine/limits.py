@@ -8,11 +8,15 @@ from typing import Literal
 
 from twostroke.errors import ConfigError
 
+DEFAULT_CHUNK_TOKENS = 256
+"""The pieces of prompts where nobody says how long: what the CPU's kernels compute best."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     """The bounds of one engine.
 
+    `prefill_chunk_tokens` None means what the backend of prefill advises, or DEFAULT_CHUNK_TOKENS;
     `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
     and workspace leave of the free memory, less a tenth. Unless `reuse_prefixes` is off, the rows
     of ended sequences are kept for prompts that begin alike: of the same scope, or of any with
@@ -26,7 +30,7 @@ class EngineLimits:
 
     max_rows: int = 8
     max_queue: int = 64
-    prefill_chunk_tokens: int = 256
+    prefill_chunk_tokens: int | None = None
     context_tokens: int | None = None
     kv_budget_bytes: int | None = None
     reuse_prefixes: Literal["exact", "all", "off"] = "exact"

@@ -32,7 +32,7 @@ class _Runs(Protocol):
         wanted: Sequence[int] = (0,),
     ) -> Logits: ...
 
-    def interrupt(self) -> None: ...
+    def interrupt(self) -> bool: ...
 
     def close(self) -> None: ...
 
@@ -185,13 +185,13 @@ class Runner:
         ]
         return np.concatenate(answers)
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> bool:
         """Ends the run in progress, which then raises EngineError, where the backend can.
 
-        Any thread; does nothing where nothing runs. The rows of that run hold what they held.
+        Any thread; does nothing and answers False where nothing runs or nothing can be ended. The
+        rows of that run hold what they held.
         """
-        self._prefill_runs.interrupt()
-        self._decode_runs.interrupt()
+        return any([self._prefill_runs.interrupt(), self._decode_runs.interrupt()])
 
     def verification_obstacle(self) -> str | None:
         """Why `verify` cannot be used, as a sentence; None where it can."""

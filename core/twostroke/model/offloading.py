@@ -13,6 +13,7 @@ from twostroke.backends.protocol import Backend, Device
 from twostroke.backends.split import SplitBackend, graph_parts
 from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS
 from twostroke.errors import BundleError, ConfigError, InstallError
 from twostroke.life.bundle_weights import table_bytes, weigh_graph
 from twostroke.life.limits import known_limits
@@ -128,12 +129,15 @@ def _load(
 ) -> Load:
     context_tokens = model.context_tokens or bundle.manifest.context_tokens
     graphs = {stroke: bundle.graph(stroke, dialects[stroke]) for stroke in Stroke}
+    chunk_tokens = scheduler.prefill_chunk_tokens
+    if chunk_tokens == "auto":
+        chunk_tokens = back.device.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS
     needs = engine_needs(
         bundle,
         graphs,
         dict.fromkeys(Stroke, back),
         context_tokens=context_tokens,
-        chunk_tokens=scheduler.prefill_chunk_tokens,
+        chunk_tokens=chunk_tokens,
         num_rows=scheduler.max_rows,
     )
     kv_bytes = model.kv.budget

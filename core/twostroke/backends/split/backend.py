@@ -59,6 +59,7 @@ class SplitBackend:
             kind=back.kind,
             memory_bytes=back.memory_bytes,
             dtypes=dtypes,
+            prefill_chunk_tokens=front.prefill_chunk_tokens or back.prefill_chunk_tokens,
         )
 
     @property
