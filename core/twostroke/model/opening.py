@@ -41,7 +41,7 @@ class OpenEngine:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class WantedBackend:
     """What a stroke asks for; equal ones share a backend."""
 
     name: str
@@ -77,7 +77,7 @@ def open_engine(
         opened = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
         return _build(bundle, model, scheduler, opened, measure_device=measure_device)
 
-    def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
+    def with_backend(wanted: WantedBackend, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
             plugins, use, wanted.name, wanted.device, wanted.options, model.fallback
         )
@@ -86,7 +86,8 @@ def open_engine(
     if model.offload.backend is not None:
         check_offload(model)
         return _open_split(bundle, model, scheduler, plugins, measure_device=measure_device)
-    wanted_prefill, wanted_decode = _wanted(model, Stroke.PREFILL), _wanted(model, Stroke.DECODE)
+    wanted_prefill = wanted_backend(model, Stroke.PREFILL)
+    wanted_decode = wanted_backend(model, Stroke.DECODE)
     if wanted_prefill == wanted_decode:
         return with_backend(wanted_prefill, lambda both: build(both, both))
     return with_backend(
@@ -183,10 +184,11 @@ def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
     )
 
 
-def _wanted(model: ModelConfig, stroke: Stroke) -> _Wanted:
+def wanted_backend(model: ModelConfig, stroke: Stroke) -> WantedBackend:
+    """The backend that the YAML names for a stroke, and what it says of its device and options."""
     own = model.prefill if stroke is Stroke.PREFILL else model.decode
     name = backend_name(model, stroke)
     # The model's options are those of the model's backend; another one would refuse them.
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device
-    return _Wanted(name, device, {**shared, **own.options})
+    return WantedBackend(name, device, {**shared, **own.options})
