@@ -23,13 +23,14 @@ from twostroke.cli import (
     plan,
     plugins,
     serve,
+    split,
     verify,
 )
 from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (
-    *(serve, export, verify, evaluate, plan, generate, chat, bench),
+    *(serve, export, verify, split, evaluate, plan, generate, chat, bench),
     *(plugins, conformance, doctor, config),
 )
 
