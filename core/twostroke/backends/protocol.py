@@ -237,7 +237,8 @@ class BackendSpec:
     `probe` never raises and imports nothing heavy before it is called. `open` takes a device
     from `probe` and the options of the YAML; it checks each option and names the allowed ones.
     `dialect` says which graphs of a bundle each stroke wants: "fused" for ONNX Runtime's own
-    operators, "standard" for plain ONNX, which compilers take whole.
+    operators, "standard" for plain ONNX, which compilers take whole. `threads_option` is the name
+    of the option that says how many threads an operator uses, which `twostroke tune` then tries.
     """
 
     name: str
@@ -249,6 +250,7 @@ class BackendSpec:
     dialect: Mapping[Stroke, str] = field(
         default_factory=lambda: {Stroke.PREFILL: "fused", Stroke.DECODE: "fused"}
     )
+    threads_option: str | None = None
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:

@@ -22,12 +22,26 @@ from twostroke.cli import (
     plan,
     plugins,
     serve,
+    tune,
     verify,
 )
 from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
-COMMANDS = (serve, export, verify, evaluate, plan, generate, chat, bench, plugins, doctor, config)
+COMMANDS = (
+    serve,
+    export,
+    verify,
+    evaluate,
+    plan,
+    generate,
+    chat,
+    bench,
+    tune,
+    plugins,
+    doctor,
+    config,
+)
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE

@@ -195,16 +195,31 @@ def open_runner(
             == bundle.graph(Stroke.PREFILL, wanted.get(Stroke.PREFILL))
         )
         decode = prefill if is_one else _open(opened, bundle, decode_backend, Stroke.DECODE, wanted)
-        runner = Runner(
-            prefill,
-            decode,
-            bundle.manifest,
-            num_rows=num_rows,
-            capacity_tokens=kv_capacity(context_tokens),
+        runner = make_runner(
+            prefill, decode, bundle.manifest, num_rows=num_rows, context_tokens=context_tokens
         )
         settle_chunks(runner, prefill, decode, context_tokens)
         opened.pop_all()  # the runner closes them from now on
     return runner
+
+
+def make_runner(
+    prefill: OpenGraph,
+    decode: OpenGraph,
+    manifest: Manifest,
+    *,
+    num_rows: int,
+    context_tokens: int,
+) -> Runner:
+    """A runner over loaded graphs (one may do both strokes), with a KV cache of its own.
+
+    Raises:
+        ContractError: the two cannot go on with each other's cache.
+        OutOfMemoryError: the device refuses the cache.
+    """
+    return Runner(
+        prefill, decode, manifest, num_rows=num_rows, capacity_tokens=kv_capacity(context_tokens)
+    )
 
 
 def _open(

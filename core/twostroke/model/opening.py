@@ -40,8 +40,8 @@ class OpenEngine:
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What a stroke asks for; equal ones share a backend."""
+class Wanted:
+    """The backend that a stroke asks for; equal ones share it."""
 
     name: str
     device: int | str
@@ -76,13 +76,13 @@ def open_engine(
         opened = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
         return _build(bundle, model, scheduler, opened, measure_device=measure_device)
 
-    def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
+    def with_backend(wanted: Wanted, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
             plugins, use, wanted.name, wanted.device, wanted.options, model.fallback
         )
         return opened
 
-    wanted_prefill, wanted_decode = _wanted(model, Stroke.PREFILL), _wanted(model, Stroke.DECODE)
+    wanted_prefill, wanted_decode = (wanted_backend(model, stroke) for stroke in Stroke)
     if wanted_prefill == wanted_decode:
         return with_backend(wanted_prefill, lambda both: build(both, both))
     return with_backend(
@@ -139,10 +139,11 @@ def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
     )
 
 
-def _wanted(model: ModelConfig, stroke: Stroke) -> _Wanted:
+def wanted_backend(model: ModelConfig, stroke: Stroke) -> Wanted:
+    """What the YAML says of a stroke's backend, device and options."""
     own = model.prefill if stroke is Stroke.PREFILL else model.decode
     name = backend_name(model, stroke)
     # The model's options are those of the model's backend; another one would refuse them.
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device
-    return _Wanted(name, device, {**shared, **own.options})
+    return Wanted(name, device, {**shared, **own.options})
