@@ -15,6 +15,7 @@ from twostroke.cli import (
     bench,
     chat,
     config,
+    conformance,
     doctor,
     evaluate,
     export,
@@ -29,18 +30,8 @@ from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (
-    serve,
-    export,
-    verify,
-    evaluate,
-    plan,
-    generate,
-    chat,
-    bench,
-    tune,
-    plugins,
-    doctor,
-    config,
+    *(serve, export, verify, evaluate, plan, generate, chat, bench),
+    *(tune, plugins, conformance, doctor, config),
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

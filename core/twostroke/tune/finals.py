@@ -30,7 +30,6 @@ class PairTimer:
         pair: Pair,
         variants: OpenVariants,
         workload: Workload,
-        chunk_tokens: int,
         clock: Clock = time.perf_counter,
     ) -> None:
         """Makes a cache for the pair.
@@ -41,7 +40,7 @@ class PairTimer:
         self._pair = pair
         self._runner = variants.pair(pair.prefill, pair.decode)
         self._workload = workload
-        self._chunk_tokens = chunk_tokens
+        self._chunk_tokens = variants.chunk_tokens(pair.prefill.graph.backend)
         self._clock = clock
         self._ids = prompt_of(workload, self._runner.vocab_size)
         self._ttft, self._hand_over, self._step = Samples(), Samples(), Samples()
@@ -88,7 +87,6 @@ def measure_together(
     pairs: Sequence[Pair],
     variants: OpenVariants,
     workload: Workload,
-    chunk_tokens: int,
     seconds: float,
     report: Report,
 ) -> list[Pair]:
@@ -97,7 +95,7 @@ def measure_together(
     Raises:
         TwostrokeError: a cache cannot be had, or a run failed.
     """
-    timers = [PairTimer(pair, variants, workload, chunk_tokens) for pair in pairs]
+    timers = [PairTimer(pair, variants, workload) for pair in pairs]
     named = {
         f"{pair.prefill.variant.name} → {pair.decode.variant.name}": timer
         for pair, timer in zip(pairs, timers, strict=True)

@@ -13,11 +13,13 @@ from typing import Self
 from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import Plugins
 from twostroke.backends.protocol import Backend
-from twostroke.engine.build import make_runner
+from twostroke.bundle import Bundle
+from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.runner import Runner
 from twostroke.errors import TwostrokeError
 from twostroke.life.free_memory import free_memory_bytes
+from twostroke.life.memory import kv_capacity
 from twostroke.life.needs import engine_needs
 from twostroke.tune.settings import Workload
 from twostroke.tune.variants import Skipped, Variant
@@ -43,7 +45,8 @@ class OpenVariant:
 class OpenVariants:
     """Owns backends and sessions; a context manager that closes them."""
 
-    def __init__(self, plugins: Plugins, workload: Workload, chunk_tokens: int) -> None:
+    def __init__(self, plugins: Plugins, workload: Workload, chunk_tokens: int | None) -> None:
+        """`chunk_tokens` None: of prompts, what the backend that reads them advises."""
         self._plugins = plugins
         self._workload = workload
         self._chunk_tokens = chunk_tokens
@@ -68,9 +71,13 @@ class OpenVariants:
             {s: v.bundle.graph(s, v.graph.dialect) for s, v in by_stroke.items()},
             {s: self._backend(v) for s, v in by_stroke.items()},
             context_tokens=self._workload.context_tokens,
-            chunk_tokens=self._chunk_tokens,
+            chunk_tokens=self.chunk_tokens(self._backend(by_stroke[Stroke.PREFILL])),
             num_rows=num_rows,
         ).num_bytes
+
+    def chunk_tokens(self, backend: Backend) -> int:
+        """The longest chunk of a prompt that the engine would give a backend."""
+        return self._chunk_tokens or backend.device.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS
 
     def pair(self, prefill: OpenVariant, decode: OpenVariant) -> Runner:
         """A runner over two sessions that are loaded already, with a cache of one row.
@@ -78,13 +85,7 @@ class OpenVariants:
         Raises:
             ContractError: their caches hold different numbers.
         """
-        return make_runner(
-            prefill.graph,
-            decode.graph,
-            decode.variant.bundle.manifest,
-            num_rows=1,
-            context_tokens=self._workload.context_tokens,
-        )
+        return self._runner(prefill.graph, decode.graph, decode.variant.bundle, num_rows=1)
 
     def _open(self, variant: Variant) -> OpenVariant:
         backend = self._backend(variant)
@@ -92,14 +93,20 @@ class OpenVariants:
         graph = open_graph(variant.bundle, backend, variant.stroke, variant.graph.dialect)
         self._resources.callback(graph.session.close)
         is_decode = variant.stroke is Stroke.DECODE
-        runner = make_runner(
-            graph,
-            graph,
-            variant.bundle.manifest,
-            num_rows=max(self._workload.streams) if is_decode else 1,
-            context_tokens=self._workload.context_tokens,
-        )
+        num_rows = max(self._workload.streams) if is_decode else 1
+        runner = self._runner(graph, graph, variant.bundle, num_rows=num_rows)
         return OpenVariant(variant, graph, runner)
+
+    def _runner(
+        self, prefill: OpenGraph, decode: OpenGraph, bundle: Bundle, *, num_rows: int
+    ) -> Runner:
+        return Runner(
+            prefill,
+            decode,
+            bundle.manifest,
+            num_rows=num_rows,
+            capacity_tokens=kv_capacity(self._workload.context_tokens),
+        )
 
     def _refuse_too_large(self, variant: Variant, backend: Backend) -> None:
         """Raises TwostrokeError where what is open already leaves too little host memory."""

@@ -99,13 +99,14 @@ def tune(
         TwostrokeError: a run failed.
     """
     workload, chunk_tokens = settings.workload, scheduler.prefill_chunk_tokens
-    with OpenVariants(plugins, workload, chunk_tokens) as variants:
-        timers = _timers(found.variants, variants, workload, chunk_tokens, report)
+    given = None if chunk_tokens == "auto" else chunk_tokens
+    with OpenVariants(plugins, workload, given) as variants:
+        timers = _timers(found.variants, variants, workload, report)
         _measure_apart(timers, variants, settings.seconds * (1 - _FINALS_SHARE), report)
         pairs = make_pairs(timers, workload)
         best = finalists(pairs, 2 if settings.is_quick else _NUM_FINALISTS)
         seconds = settings.seconds * _FINALS_SHARE
-        best = measure_together(best, variants, workload, chunk_tokens, seconds, report)
+        best = measure_together(best, variants, workload, seconds, report)
         best = ranked(best, workload)
         chosen = choose(best, workload, may_change_precision=settings.may_change_precision)
         standings = [Standing(pair, _memory(pair, variants, workload)) for pair in best]
@@ -143,7 +144,6 @@ def _timers(
     listed: Sequence[Variant],
     variants: OpenVariants,
     workload: Workload,
-    chunk_tokens: int,
     report: Report,
 ) -> list[StrokeTimer]:
     timers = []
@@ -152,7 +152,9 @@ def _timers(
         report(Progress(stage, number / len(listed)))
         opened = variants.open(variant)
         if opened is not None:
-            timers.append(StrokeTimer(opened, workload, chunk_tokens))
+            timers.append(
+                StrokeTimer(opened, workload, variants.chunk_tokens(opened.graph.backend))
+            )
     for stroke in Stroke:
         if all(timer.opened.variant.stroke is not stroke for timer in timers):
             reasons = "; ".join(f"{each.what}: {each.reason}" for each in variants.skipped)

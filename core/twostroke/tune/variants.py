@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twostroke.backends.capabilities import CHOSEN_BY_OPTIONS
 from twostroke.backends.choose import AUTO, probe
 from twostroke.backends.devices import find_device
 from twostroke.backends.discovery import Plugins
@@ -130,13 +131,14 @@ class Listing:
         self, stroke: Stroke, spec: BackendSpec, device: Device, bundles: Sequence[Bundle]
     ) -> Iterator[Variant]:
         own = self._own_options(stroke, spec)
+        if CHOSEN_BY_OPTIONS in device.capabilities and not own:
+            self._skip(spec.name, "its options say which device it is; name it in the YAML first")
+            return
         for bundle in bundles:
             for graph in _graphs(bundle, stroke):
                 reason = self._obstacle(spec, graph)
                 if reason is not None:
-                    what = f"{stroke} on {spec.name} in the {graph.dialect} dialect"
-                    if all(skipped.what != what for skipped in self.skipped):
-                        self.skipped.append(Skipped(what, reason))
+                    self._skip(f"{stroke} on {spec.name} in the {graph.dialect} dialect", reason)
                     continue
                 for threads in self._thread_counts(spec, device, own):
                     options = dict(own)
@@ -152,6 +154,10 @@ class Listing:
                         threads,
                         is_of_own_bundle=bundle is bundles[0],
                     )
+
+    def _skip(self, what: str, reason: str) -> None:
+        if all(skipped.what != what for skipped in self.skipped):
+            self.skipped.append(Skipped(what, reason))
 
     def _obstacle(self, spec: BackendSpec, graph: GraphFact) -> str | None:
         wanted = spec.dialect[graph.stroke]

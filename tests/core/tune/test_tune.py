@@ -23,6 +23,7 @@ from twostroke.types import Stroke
 onnx_bundles = pytest.importorskip("twostroke.testing.onnx_bundles")
 
 SHORT = Workload(prompt_tokens=20, answer_tokens=8, streams=(1, 2))
+PLUGIN_PROVIDERS = ("openvino", "plugin_ep")
 BRIEF = TuneSettings(SHORT, seconds=0.05)
 
 
@@ -34,7 +35,7 @@ def bundle(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plugins():
-    return load_plugins()
+    return load_plugins(block=PLUGIN_PROVIDERS)  # what is installed here should not matter
 
 
 def model_of(bundle, **settings):
@@ -92,7 +93,7 @@ def test_a_request_that_does_not_fit_the_context_is_refused(bundle, plugins):
 
 
 def test_a_stroke_that_can_run_nowhere_says_why(bundle):
-    plugins = load_plugins(block=("cpu", "cuda", "directml"), extra=[])
+    plugins = load_plugins(block=("cpu", "cuda", "directml", *PLUGIN_PROVIDERS))
     with pytest.raises(BackendError, match="prefill can run nowhere here"):
         candidates(model_of(bundle), plugins, BRIEF, quiet)
 
@@ -206,6 +207,7 @@ def config(tmp_path, bundle):
     path.write_text(
         f"# mine\nmodels:\n  - name: tiny  # small\n    source: {bundle}\n    backend: cpu\n"
         "    prefill: {dialect: standard}  # slow\n"
+        f"plugins: {{block: [{', '.join(PLUGIN_PROVIDERS)}]}}\n"
     )
     return path
 
@@ -260,9 +262,25 @@ def test_a_backend_of_a_plugin_takes_part(tmp_path):
     from twostroke.testing import make_echo_bundle
 
     bundle = make_echo_bundle(tmp_path / "echo", dialects=("fused", "standard"))
-    plugins = load_plugins(block=("cpu", "cuda", "directml"), extra=[echo])
+    plugins = load_plugins(block=("cpu", "cuda", "directml", *PLUGIN_PROVIDERS), extra=[echo])
     model = model_of(bundle, backend="echo")
     listed = candidates(model, plugins, BRIEF, quiet)
     tuned = tune(listed, SchedulerConfig(), plugins, BRIEF, quiet)
     assert {each.pair.prefill.variant.backend for each in tuned.standings} == {"echo"}
     assert tuned.chosen is not None
+
+
+def test_prefill_on_openvino_and_decode_on_the_cpu(bundle):
+    pytest.importorskip("onnxruntime_ep_openvino", reason="OpenVINO's plugin is not installed")
+    plugins = load_plugins(block=("cuda", "directml", "plugin_ep"))
+    settings = replace(BRIEF, is_quick=True)
+    listed = candidates(model_of(bundle, backend="cpu"), plugins, settings, quiet)
+    tuned = tune(listed, SchedulerConfig(), plugins, settings, quiet)
+    found = {
+        (pair.prefill.variant.backend, pair.decode.variant.backend): pair
+        for pair in (each.pair for each in tuned.standings)
+    }
+    assert {("cpu", "cpu"), ("openvino", "openvino")} <= found.keys()  # each alone is shown
+    mixed = next(pair for places, pair in found.items() if len(set(places)) == 2)
+    assert mixed.way == "one copy in host memory"
+    assert mixed.hand_over_s > 0
