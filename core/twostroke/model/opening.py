@@ -40,8 +40,8 @@ class OpenEngine:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The backend that a stroke asks for; equal ones share it."""
+class WantedBackend:
+    """What a stroke asks for; equal ones share a backend."""
 
     name: str
     device: int | str
@@ -76,13 +76,14 @@ def open_engine(
         opened = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
         return _build(bundle, model, scheduler, opened, measure_device=measure_device)
 
-    def with_backend(wanted: Wanted, use: Any) -> OpenEngine:
+    def with_backend(wanted: WantedBackend, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
             plugins, use, wanted.name, wanted.device, wanted.options, model.fallback
         )
         return opened
 
-    wanted_prefill, wanted_decode = (wanted_backend(model, stroke) for stroke in Stroke)
+    wanted_prefill = wanted_backend(model, Stroke.PREFILL)
+    wanted_decode = wanted_backend(model, Stroke.DECODE)
     if wanted_prefill == wanted_decode:
         return with_backend(wanted_prefill, lambda both: build(both, both))
     return with_backend(
@@ -140,11 +141,11 @@ def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
     )
 
 
-def wanted_backend(model: ModelConfig, stroke: Stroke) -> Wanted:
-    """What the YAML says of a stroke's backend, device and options."""
+def wanted_backend(model: ModelConfig, stroke: Stroke) -> WantedBackend:
+    """The backend that the YAML names for a stroke, and what it says of its device and options."""
     own = model.prefill if stroke is Stroke.PREFILL else model.decode
     name = backend_name(model, stroke)
     # The model's options are those of the model's backend; another one would refuse them.
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device
-    return Wanted(name, device, {**shared, **own.options})
+    return WantedBackend(name, device, {**shared, **own.options})

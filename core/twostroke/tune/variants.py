@@ -16,7 +16,7 @@ from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact
 from twostroke.config.schema import ModelConfig
 from twostroke.model.dialects import asked_dialect
-from twostroke.model.opening import Wanted, wanted_backend
+from twostroke.model.opening import wanted_backend
 from twostroke.types import Stroke
 
 _FUSED = "fused"
@@ -173,7 +173,7 @@ class Listing:
 
     def _own_options(self, stroke: Stroke, spec: BackendSpec) -> dict[str, Any]:
         """The options that the YAML gives this backend for a stroke."""
-        wanted: Wanted = wanted_backend(self._model, stroke)
+        wanted = wanted_backend(self._model, stroke)
         is_meant = wanted.name == spec.name or (wanted.name == AUTO and spec is self._found[0][0])
         return dict(wanted.options) if is_meant else {}
 
