@@ -23,6 +23,7 @@ from twostroke.cli import (
     plan,
     plugins,
     serve,
+    split,
     tune,
     verify,
 )
@@ -30,7 +31,7 @@ from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (
-    *(serve, export, verify, evaluate, plan, generate, chat, bench),
+    *(serve, export, verify, split, evaluate, plan, generate, chat, bench),
     *(tune, plugins, conformance, doctor, config),
 )
 
