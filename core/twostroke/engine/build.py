@@ -13,6 +13,7 @@ from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
+from twostroke.engine.kv_extent import Buckets, Extent
 from twostroke.engine.limits import EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
@@ -66,6 +67,7 @@ def build_engine(
     manifest = bundle.manifest
     context_tokens = _context(manifest, limits)
     plan = _plan(bundle, prefill_backend, decode_backend, context_tokens, limits, dialects or {})
+    buckets = _buckets(plan)
     runner = open_runner(
         bundle,
         prefill_backend,
@@ -73,6 +75,7 @@ def build_engine(
         num_rows=plan.num_rows,
         context_tokens=context_tokens,
         dialects=dialects,
+        extent=None if buckets is None else buckets.least,
     )
     if runner.decodes_alone and plan.num_rows > 1:
         log.warning(
@@ -107,7 +110,7 @@ def _scheduler(
 ) -> Scheduler:
     context_tokens = _context(bundle.manifest, limits)
     return Scheduler(
-        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
+        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total, _buckets(plan)),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens,
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
@@ -118,6 +121,13 @@ def _scheduler(
         prefix_store=open_store(bundle, limits, dialects),
         speculation=_speculation(bundle.manifest.name, runner, limits, context_tokens),
     )
+
+
+def _buckets(plan: MemoryPlan) -> Buckets | None:
+    """The sizes of the KV cache where it takes what is allocated; None: untouched memory is free."""
+    if plan.touches_lazily:
+        return None
+    return Buckets(Extent(plan.num_rows, plan.capacity_tokens))
 
 
 def _grammars(bundle: Bundle) -> Grammars:
@@ -178,15 +188,17 @@ def open_runner(
     num_rows: int,
     context_tokens: int,
     dialects: Dialects | None = None,
+    extent: Extent | None = None,
 ) -> Runner:
     """Opens both graphs, checks their contract and allocates the KV cache.
 
-    Whatever fails, no session stays open.
+    `extent` is what the cache begins with on a device; None: room for all rows. Whatever fails, no session stays open.
 
     Raises:
         ContractError, PlacementError, BundleError, OutOfMemoryError: as for `build_engine`.
     """
     wanted = dialects or {}
+    full = Extent(num_rows, kv_capacity(context_tokens))
     with ExitStack() as opened:
         prefill = _open(opened, bundle, prefill_backend, Stroke.PREFILL, wanted)
         is_one = prefill_backend is decode_backend and (
@@ -198,8 +210,8 @@ def open_runner(
             prefill,
             decode,
             bundle.manifest,
-            num_rows=num_rows,
-            capacity_tokens=kv_capacity(context_tokens),
+            full=full,
+            extent=full if extent is None else extent,
         )
         settle_chunks(runner, prefill, decode, context_tokens)
         opened.pop_all()  # the runner closes them from now on

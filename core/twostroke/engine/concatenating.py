@@ -59,6 +59,9 @@ class ConcatenatingRuns:
         if isinstance(running, InterruptibleBinding):
             running.interrupt()
 
+    def unbind(self) -> None:
+        """Nothing to drop: each run is bound anew."""
+
     def close(self) -> None:
         """Frees the memory of the logits."""
         self._logits.clear()

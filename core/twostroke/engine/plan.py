@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.sequence import Sequence
 from twostroke.engine.transfers import Transfer
 from twostroke.types import TokenId
@@ -48,13 +49,15 @@ class VerifyRun:
 class Plan:
     """What one step does: copies of prefixes in their order, prompt chunks, decode batches, drafts.
 
-    A sequence whose draft is verified is in no decode batch of the same step.
+    A sequence whose draft is verified is in no decode batch of the same step. `extent` is what the
+    KV cache must grow to before all of that; None: it has room.
     """
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
     copies: tuple[Transfer, ...] = ()
     verify: tuple[VerifyRun, ...] = ()
+    extent: Extent | None = None
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode or self.verify)

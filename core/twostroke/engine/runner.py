@@ -14,6 +14,7 @@ from twostroke.engine.concatenating import ConcatenatingRuns
 from twostroke.engine.handover import check_hand_over
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.kv_stores import KVStores
 from twostroke.engine.logits import Logits
 from twostroke.engine.open_graph import OpenGraph
@@ -34,6 +35,8 @@ class _Runs(Protocol):
 
     def interrupt(self) -> None: ...
 
+    def unbind(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -42,7 +45,8 @@ class Runner:
 
     Where both graphs are on the same backend object and treat the KV cache alike they share it,
     and a row never moves. Otherwise each has its own and a row is copied when its prefill ends.
-    `chunks_prompts` False: a prompt must be given whole.
+    `chunks_prompts` False: a prompt must be given whole. The cache begins with room for `extent`;
+    where untouched memory is free for `full`, which is all that it may ever need.
     """
 
     def __init__(
@@ -51,8 +55,8 @@ class Runner:
         decode: OpenGraph,
         manifest: Manifest,
         *,
-        num_rows: int,
-        capacity_tokens: int,
+        full: Extent,
+        extent: Extent,
     ) -> None:
         check_hand_over(prefill, decode)
         self._prefill, self._decode = prefill, decode
@@ -62,22 +66,17 @@ class Runner:
 
         def open_kv(graph: OpenGraph) -> KVBuffers | ConcatenatedKV:
             kind = ConcatenatedKV if graph.is_concatenating else KVBuffers
-            return kind(
-                graph.backend,
-                manifest.kv_layers,
-                graph.kv_dtype,
-                num_rows=num_rows,
-                capacity_tokens=capacity_tokens,
-            )
+            room = full if graph.backend.touches_lazily else extent
+            return kind(graph.backend, manifest.kv_layers, graph.kv_dtype, room)
 
         def open_runs(graph: OpenGraph, kv: KVBuffers | ConcatenatedKV) -> _Runs:
             if isinstance(kv, ConcatenatedKV):
                 return ConcatenatingRuns(graph, kv, self.vocab_size)
-            return InPlaceRuns(graph, kv, self.vocab_size, max_kept=8 * num_rows)
+            return InPlaceRuns(graph, kv, self.vocab_size, max_kept=8 * full.num_rows)
 
         decode_kv = open_kv(decode)
         prefill_kv = decode_kv if shares_kv(prefill, decode) else open_kv(prefill)
-        self._kv = KVStores(prefill_kv, decode_kv, num_rows)
+        self._kv = KVStores(prefill_kv, decode_kv, full.num_rows)
         self._prefill_runs = open_runs(prefill, prefill_kv)
         self._decode_runs = open_runs(decode, decode_kv)
         self.placements: Mapping[Stroke, Placement] = {
@@ -216,6 +215,25 @@ class Runner:
         """
         logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
         return logits.reshape(len(token_ids), -1)
+
+    @property
+    def extent(self) -> Extent:
+        """The rows that may be used, and the tokens that each has room for."""
+        return self._kv.extent
+
+    def resize(self, extent: Extent, lengths: Sequence[int]) -> None:
+        """Makes room for `extent` where memory costs what is allocated; elsewhere all is there.
+
+        Rows keep their first `lengths[row]` tokens, 0 for those that go. One array of a layer is
+        replaced at a time, and every run is bound anew when it is next asked for.
+
+        Raises:
+            OutOfMemoryError, BackendError: the device refused. `extent` says what is there then:
+                what was there before, or else no less than every row needs to keep its tokens.
+        """
+        self._prefill_runs.unbind()
+        self._decode_runs.unbind()
+        self._kv.resize(extent, lengths)
 
     def give_back(self, row: int, num_tokens: int) -> bool:
         """Returns the memory behind the first tokens of a row to the system; they stay.

@@ -119,7 +119,9 @@ class Scheduler:
         self._admit_waiting()
         decode, verify = self._plan_decode()
         chunks, copies = self._plan_prefill(len(decode) + len(verify))
-        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify))
+        room = self.cache.room
+        extent = None if room is None else room.wanted(self.cache.needs())
+        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify), extent)
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
