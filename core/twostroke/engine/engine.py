@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import logging
-import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,13 +13,14 @@ from twostroke.engine.deadlines import earliest_deadline
 from twostroke.engine.intake import IDLE_AFTER_S, Intake, Sink, Work
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.logprobs import PromptLogprobs
+from twostroke.engine.loop import StepLoop
+from twostroke.engine.prompt_checks import check_prompt
 from twostroke.engine.run_transfers import close_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.sequence import sequence_for
 from twostroke.engine.stepper import Stepper
-from twostroke.engine.upkeep import Upkeep
 from twostroke.errors import RequestError
 from twostroke.grammar import Grammars, Matcher
 from twostroke.life.memory import MemoryPlan
@@ -31,7 +30,6 @@ from twostroke.life.timeline import Clock, Timeline
 from twostroke.timings import Preparation
 from twostroke.types import Constraint, Request, Stroke, TokenId
 
-log = logging.getLogger(__name__)
 NOT_PREPARED = Preparation()
 
 
@@ -75,22 +73,17 @@ class Engine:
         if scheduler.speculation is not None:
             self.observers.add(scheduler.speculation.costs)
         self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
-        self._upkeep = Upkeep(self._intake, runner, self._stepper)
-        self._thread: threading.Thread | None = None
+        self._loop = StepLoop(self._intake, runner, self._stepper)
         self._life = threading.Lock()  # start and stop, one at a time
         self._is_stopped = False
-        self._has_failed = False  # the last step, by a fault of the engine itself
 
     def start(self) -> None:
         """Starts the step thread. Starting twice, or after a stop, does nothing."""
         with self._life:
-            if self._thread is not None or self._is_stopped:
+            if self._loop.is_started or self._is_stopped:
                 return
-            # A daemon, so that a forgotten engine never keeps a program alive; stopped at exit,
-            # so that no graph runs while the interpreter is taken down.
-            self._thread = threading.Thread(target=self._serve, name="twostroke", daemon=True)
-            atexit.register(self.stop)
-            self._thread.start()
+            atexit.register(self.stop)  # no graph runs while the interpreter is taken down
+            self._loop.start()
 
     def stop(self, *, drain_timeout_s: float = 0.0) -> None:
         """Refuses new requests, lets running ones end for `drain_timeout_s`, aborts the rest.
@@ -99,10 +92,10 @@ class Engine:
         sink (in the engine thread) it only asks for the end and returns.
         """
         self._intake.refuse()
-        if threading.current_thread() is self._thread:
+        if self._loop.is_here:
             self._intake.close()
             return
-        if self._thread is not None and drain_timeout_s > 0:
+        if self._loop.is_started and drain_timeout_s > 0:
             self._intake.wait_until_empty(drain_timeout_s)
         self._intake.close()
         self._stepper.interruption.interrupt()
@@ -110,11 +103,8 @@ class Engine:
             if self._is_stopped:
                 return
             self._is_stopped = True
-            if self._thread is None:
-                self._serve()  # never started: tell those who wait that it is over
-            else:
-                self._thread.join()
-                atexit.unregister(self.stop)
+            self._loop.finish()
+            atexit.unregister(self.stop)
             close_store(self._runner, self._intake)
             self._runner.close()
 
@@ -228,59 +218,4 @@ class Engine:
         A moment after the last work there is one step that returns memory and proves the books; it
         raises where they are wrong and cannot be set right.
         """
-        step = None
-        try:
-            step = self._intake.next_step()
-            if step is not None:
-                self._stepper.run(step)
-                self._upkeep.give_back(step.tails)
-                if step.rest is not None:
-                    self._upkeep.prove(step.rest)
-        except Exception as fault:
-            # A fault of the engine itself: end all that it may have hurt. Where the next step
-            # fails as well, going on would fail for ever.
-            if self._has_failed or (step is not None and step.rest is not None):
-                raise
-            self._has_failed = True
-            self._stepper.fail_all(fault)
-            return True
-        self._has_failed = False
-        return step is not None
-
-    def _serve(self) -> None:
-        try:
-            while self.run_step():
-                pass
-        except Exception as fault:
-            self._stepper.abandon_all(fault)
-
-
-def check_prompt(request: Request, vocab_size: int) -> None:
-    """Refuses what a graph would answer with garbage: Gather wraps negative ids silently.
-
-    Raises:
-        RequestError: an empty prompt, an id outside of [0, vocab_size), or a bias that is no
-            finite number.
-    """
-    if not request.prompt_ids:
-        raise RequestError("The prompt is empty. Give it at least one token.", param="prompt")
-    lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
-    if lowest < 0 or highest >= vocab_size:
-        culprit = lowest if lowest < 0 else highest
-        raise RequestError(
-            f"The prompt holds the token id {culprit}; the vocabulary has ids from 0 to "
-            f"{vocab_size - 1}.",
-            param="prompt",
-        )
-    for token_id, bias in request.sampling.logit_bias.items():
-        if not 0 <= token_id < vocab_size:
-            raise RequestError(
-                f"logit_bias names the token id {token_id}; the vocabulary has ids from 0 to "
-                f"{vocab_size - 1}.",
-                param="logit_bias",
-            )
-        if not math.isfinite(bias):
-            raise RequestError(
-                f"logit_bias gives the token id {token_id} the bias {bias}; give a finite number.",
-                param="logit_bias",
-            )
+        return self._loop.run_step()

@@ -120,7 +120,7 @@ def test_where_even_that_fails_nobody_hangs_and_requests_are_refused(
     monkeypatch.setattr(echo.engine._stepper, failing, lambda *args: 1 / 0)
     monkeypatch.setattr(echo.engine._intake, "next_step", lambda: 1 / 0)
     echo.engine.start()
-    echo.engine._thread.join(30)
+    echo.engine._loop._thread.join(30)
     told = "ZeroDivisionError" if failing == "run" else "engine has stopped"
     assert [told in fault_of(sink) for sink in sinks] == [True, True]
     with pytest.raises(UnavailableError):

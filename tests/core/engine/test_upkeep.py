@@ -162,8 +162,8 @@ def test_books_that_stay_wrong_stop_the_engine_honestly(make_engine, recorder, m
     echo.engine._intake._scheduler.cache._lengths[3] = 3
     with caplog.at_level(logging.CRITICAL):
         echo.engine.start()
-        echo.engine._thread.join(timeout=30)
-    assert not echo.engine._thread.is_alive()
+        echo.engine._loop._thread.join(timeout=30)
+    assert not echo.engine._loop._thread.is_alive()
     assert "the engine has stopped" in caplog.text
     with pytest.raises(UnavailableError):
         echo.engine.submit(echo_request("late", LONG), recorder(), arrived_at=0.0)
