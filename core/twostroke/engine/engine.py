@@ -19,7 +19,7 @@ from twostroke.engine.run_transfers import close_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Scheduler
-from twostroke.engine.sequence import sequence_for
+from twostroke.engine.sequence import check_length, sequence_for
 from twostroke.engine.stepper import Stepper
 from twostroke.errors import RequestError
 from twostroke.grammar import Grammars, Matcher
@@ -157,6 +157,9 @@ class Engine:
     def _work_for(
         self, request: Request, sink: Sink, arrived_at: float, prepared: Preparation
     ) -> Work:
+        # The length first: whoever submits may be an event loop, which ids are not looked at for
+        # that lead nowhere.
+        check_length(len(request.prompt_ids), self.context_tokens, self._bundle_context_tokens)
         check_prompt(request, self.vocab_size)
         params = request.sampling
         timeline = Timeline(arrived_at, self._clock(), prepared)

@@ -63,6 +63,29 @@ def sequence_for(
         ContextLengthError: the prompt leaves no room for a single token of answer.
     """
     num_prompt_tokens = len(request.prompt_ids)
+    check_length(num_prompt_tokens, context_tokens, bundle_context_tokens)
+    max_total_tokens = context_tokens
+    if request.sampling.max_tokens is not None:
+        max_total_tokens = min(context_tokens, num_prompt_tokens + request.sampling.max_tokens)
+    return Sequence(
+        request.request_id,
+        request.prompt_ids,
+        max_total_tokens,
+        scope=request.scope,
+        priority=request.priority,
+        # Prompts that are scored are read from their first token on.
+        reuses_prefix=request.sampling.prompt_logprobs is None,
+    )
+
+
+def check_length(
+    num_prompt_tokens: int, context_tokens: int, bundle_context_tokens: int | None = None
+) -> None:
+    """Refuses a prompt that leaves no room in the context for a single token of answer.
+
+    Raises:
+        ContextLengthError: with both numbers; see `sequence_for`.
+    """
     if num_prompt_tokens + 1 > context_tokens:
         limit = bundle_context_tokens or context_tokens
         or_grow = (
@@ -76,15 +99,3 @@ def sequence_for(
             f"{or_grow}.",
             param="prompt",
         )
-    max_total_tokens = context_tokens
-    if request.sampling.max_tokens is not None:
-        max_total_tokens = min(context_tokens, num_prompt_tokens + request.sampling.max_tokens)
-    return Sequence(
-        request.request_id,
-        request.prompt_ids,
-        max_total_tokens,
-        scope=request.scope,
-        priority=request.priority,
-        # Prompts that are scored are read from their first token on.
-        reuses_prefix=request.sampling.prompt_logprobs is None,
-    )

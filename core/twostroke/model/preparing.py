@@ -71,4 +71,8 @@ def compile_timed(
 
 def is_chat(prompt: object) -> TypeGuard[Sequence[Message]]:
     """Whether a prompt is messages."""
-    return isinstance(prompt, Sequence) and any(isinstance(item, Mapping) for item in prompt)
+    if isinstance(prompt, str | bytes) or not isinstance(prompt, Sequence):
+        return False
+    # Of each type once: a prompt may be some hundred thousand ids, and whoever waits for the GIL
+    # would feel a turn of Python for each.
+    return any(issubclass(kind, Mapping) for kind in set(map(type, prompt)))

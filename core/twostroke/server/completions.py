@@ -135,7 +135,7 @@ def one_prompt(body: Mapping[str, Any]) -> Prompt:
                 code="unsupported_parameter",
             )
         value = value[0]
-    is_ids = isinstance(value, list) and all(type(item) is int for item in value)
+    is_ids = isinstance(value, list) and set(map(type, value)) <= {int}
     if isinstance(value, str) or is_ids:
         return value
     raise RequestError("prompt must be a string or a list of token ids.", param="prompt")

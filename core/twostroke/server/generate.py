@@ -44,7 +44,7 @@ JSON = "application/json"
 
 
 def _check_prompt(value: Any) -> Any:
-    is_ids = isinstance(value, list) and all(type(item) is int for item in value)
+    is_ids = isinstance(value, list) and set(map(type, value)) <= {int}
     if value is None or isinstance(value, str) or is_ids:
         return value
     raise ValueError("must be a string or a list of token ids")

@@ -1,35 +1,20 @@
 """Where prompts are tokenised: beside the event loop, by few threads.
 
 A crowd of prompts waits for its turn here instead of taking the cores from the running streams.
-Long ones have a thread of their own, so that short ones don't wait behind them, and the system
-gives that thread the processor only where streams and event loop leave it some.
+Long ones have a thread of their own, so that short ones don't wait behind them.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
-LONG_CHARACTERS = 32_768  # takes about 30 ms
-_NICENESS = 10
-
-
-def _stand_back() -> None:
-    """Lowers this thread's priority, where the system knows priorities of threads."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
-
+from twostroke.model.preparing import is_chat
+from twostroke.text.long_texts import LONG_CHARACTERS
 
 _short = ThreadPoolExecutor(max_workers=2, thread_name_prefix="twostroke-text")
-_long = ThreadPoolExecutor(
-    max_workers=1, thread_name_prefix="twostroke-long-text", initializer=_stand_back
-)
+_long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twostroke-long-text")
 
 
 def threads_for(prompt: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> ThreadPoolExecutor:
@@ -41,6 +26,8 @@ def _num_characters(prompt: str | Sequence[int] | Sequence[Mapping[str, Any]]) -
     """Of the text in it; what is no text is as good as none."""
     if isinstance(prompt, str):
         return len(prompt)
+    if not is_chat(prompt):  # ids
+        return 0
     contents = (each.get("content") for each in prompt if isinstance(each, Mapping))
     return sum(_length(content) for content in contents)
 

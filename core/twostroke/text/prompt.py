@@ -40,7 +40,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str | Sequence[TokenId]) -> tupl
         raise RequestError("prompt must be a string or a list of token ids", param="prompt")
     if not prompt:
         raise RequestError("prompt is an empty list; send at least one token id", param="prompt")
-    return tuple(_checked(tokenizer, item, f"prompt[{i}]") for i, item in enumerate(prompt))
+    return _checked_ids(tokenizer, prompt)
 
 
 def encode_chat(
@@ -120,6 +120,12 @@ def _hidden(message: Mapping[str, Any], hidden: HiddenTokens) -> dict[str, Any]:
     if "tool_calls" in message:
         spoken["tool_calls"] = hidden.hide_all(message["tool_calls"], "tool")
     return spoken
+
+
+def _checked_ids(tokenizer: Tokenizer, ids: Sequence[Any]) -> tuple[TokenId, ...]:
+    if set(map(type, ids)) == {int} and 0 <= min(ids) <= max(ids) < tokenizer.vocab_size:
+        return tuple(ids)  # no turn of Python for each of maybe some hundred thousand ids
+    return tuple(_checked(tokenizer, item, f"prompt[{i}]") for i, item in enumerate(ids))
 
 
 def _checked(tokenizer: Tokenizer, token_id: object, param: str) -> TokenId:

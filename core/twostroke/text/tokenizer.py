@@ -20,6 +20,7 @@ import tokenizers
 
 from twostroke.bundle import Bundle
 from twostroke.errors import BundleError
+from twostroke.text import long_texts
 from twostroke.text.control import control_tokens
 from twostroke.text.decoding import Decoding
 from twostroke.text.template_source import template_source
@@ -93,8 +94,7 @@ class Tokenizer:
         """
         core = self._core if special else self._plain
         check_unicode(text)
-        # encode() would hold the GIL, and with it the event loop and the engine.
-        ids: list[TokenId] = core.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        ids: list[TokenId] = long_texts.encode(core, text).ids
         if add_bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids.insert(0, self.bos_id)
         return ids

@@ -167,3 +167,16 @@ def test_penalties_count_the_answers_own_tokens(make_engine):
     assert echo.answer("a", "aaaaaaaa", GREEDY).text == "→aaaaaaaa"
     sampling = SamplingParams(temperature=0, frequency_penalty=2.0, max_tokens=9)
     assert echo.answer("b", "aaaaaaaa", sampling).text.count("a") < 8
+
+
+class Unread(tuple[int, ...]):
+    """Ids that nobody may look at, of which there are many."""
+
+    def __iter__(self):
+        raise AssertionError("the ids of a prompt that is too long were read")
+
+
+def test_of_a_prompt_over_the_context_no_id_is_looked_at(make_engine):
+    # Whoever submits is an event loop, where a walk over all ids would be felt.
+    with pytest.raises(ContextLengthError, match="has 600 tokens"):
+        make_engine().engine.submit(Request("a", Unread((5,) * 600), GREEDY), print, arrived_at=0.0)

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import os
-import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from twostroke.server import text_threads
 from twostroke.server.text_threads import LONG_CHARACTERS, threads_for
+from twostroke.text import long_texts
 
 LONG = "a" * LONG_CHARACTERS
 
@@ -32,10 +32,30 @@ def test_short_ones_and_ids_do_not_wait_for_them(prompt):
     assert threads_for(prompt) is text_threads._short
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="priorities of threads are Linux's")
-def test_long_texts_stand_back():
-    def niceness() -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+def test_the_server_answers_while_a_long_prompt_is_tokenised(serve_echo, monkeypatch):
+    live = serve_echo()
+    began, may_end = threading.Event(), threading.Event()
+    encode = long_texts._encode
 
-    assert text_threads._long.submit(niceness).result(10) > niceness()
-    assert text_threads._short.submit(niceness).result(10) == niceness()
+    def gated(core, text):
+        if len(text) >= LONG_CHARACTERS:
+            began.set()
+            assert may_end.wait(60)
+        return encode(core, text)
+
+    monkeypatch.setattr(long_texts, "_encode", gated)
+    with ThreadPoolExecutor(2) as clients:
+        try:
+            waiting = [
+                clients.submit(live.post, "/generate", {"prompt": LONG, "max_tokens": 1})
+                for _ in range(2)
+            ]
+            assert began.wait(60)
+            for _ in range(20):
+                assert live.get("/health").status == 200
+            assert live.post("/generate", {"prompt": "x"}).body.decode() == "→x"
+            assert not any(each.done() for each in waiting)
+        finally:
+            may_end.set()
+        for each in waiting:
+            assert "the context holds" in each.result().error()["message"]
