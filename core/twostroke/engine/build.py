@@ -124,7 +124,7 @@ def _scheduler(
 
 
 def _buckets(plan: MemoryPlan) -> Buckets | None:
-    """The sizes of the KV cache where it takes what is allocated; None: untouched memory is free."""
+    """The sizes of the KV cache where it takes what is allocated; None where that is free."""
     if plan.touches_lazily:
         return None
     return Buckets(Extent(plan.num_rows, plan.capacity_tokens))
@@ -192,7 +192,8 @@ def open_runner(
 ) -> Runner:
     """Opens both graphs, checks their contract and allocates the KV cache.
 
-    `extent` is what the cache begins with on a device; None: room for all rows. Whatever fails, no session stays open.
+    `extent` is what the cache begins with on a device; None: room for all rows. Whatever fails, no
+    session stays open.
 
     Raises:
         ContractError, PlacementError, BundleError, OutOfMemoryError: as for `build_engine`.

@@ -43,11 +43,11 @@ class KVStore(Protocol):
         ...
 
     def resize(self, extent: Extent, lengths: Sequence[int]) -> None:
-        """Makes room for `extent`, no more and no less; rows keep their first `lengths[row]` tokens.
+        """Makes room for `extent`, no more; rows keep their first `lengths[row]` tokens.
 
-        Of memory that is taken one array more than before and after, at most. Buffers that were
-        answered before are not the row's any more. Does nothing where untouched memory is free.
-        When it fails some arrays have changed: call it again, with the extent that it had.
+        Takes one array more than before or after while it works. Buffers that were answered before
+        are not the row's any more. Does nothing where untouched memory is free. When it fails some
+        arrays have changed: call it again, with the extent that there was.
         """
         ...
 

@@ -2,8 +2,8 @@
 
 Where memory costs what was allocated, not what was written (devices), the arrays hold the rows and
 tokens that are in use, rounded up so that they seldom change: both numbers are powers of two, or
-what the memory plan allows at most. All rows are equally long, because decode runs bind neighbouring
-rows as one array.
+what the memory plan allows at most. All rows are equally long, because decode runs bind neighbours
+as one array.
 """
 
 from __future__ import annotations
@@ -33,16 +33,11 @@ class Extent:
 
     def joined(self, other: Extent) -> Extent:
         """The smallest that covers both."""
-        return Extent(
-            max(self.num_rows, other.num_rows), max(self.row_tokens, other.row_tokens)
-        )
-
+        return Extent(max(self.num_rows, other.num_rows), max(self.row_tokens, other.row_tokens))
 
     def common(self, other: Extent) -> Extent:
         """What both cover."""
-        return Extent(
-            min(self.num_rows, other.num_rows), min(self.row_tokens, other.row_tokens)
-        )
+        return Extent(min(self.num_rows, other.num_rows), min(self.row_tokens, other.row_tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +65,25 @@ class Buckets:
 
 
 class Room:
-    """What the arrays of one KV cache have become. `needs`: tokens of each row, 0 for a free one."""
+    """What the arrays of one KV cache have become.
+
+    `needs`: what each row holds or may become, in tokens; 0 for a free one.
+    """
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
         self.extent = buckets.least
 
-    def wanted(self, needs: Sequence[int]) -> Extent | None:
-        """What the arrays must grow to before rows are used; None: they have room."""
+    def wanted(self, needs: Sequence[int]) -> tuple[Extent, ...]:
+        """What the arrays should become before rows are used, the best first; none: they have room.
+
+        Growing in both directions saves another change; where a device has no memory for that, rows
+        that nobody uses go for longer ones, and the other way round.
+        """
         needed = self._needed(needs)
-        return None if self.extent.covers(needed) else self.extent.joined(needed)
+        if self.extent.covers(needed):
+            return ()
+        return tuple(dict.fromkeys((self.extent.joined(needed), needed)))
 
     def idle(self, needs: Sequence[int]) -> Extent | None:
         """What the arrays may shrink to when nobody is in a hurry; None: as they are.

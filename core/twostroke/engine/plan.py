@@ -49,15 +49,15 @@ class VerifyRun:
 class Plan:
     """What one step does: copies of prefixes in their order, prompt chunks, decode batches, drafts.
 
-    A sequence whose draft is verified is in no decode batch of the same step. `extent` is what the
-    KV cache must grow to before all of that; None: it has room.
+    A sequence whose draft is verified is in no decode batch of the same step. Before all of that
+    the KV cache gets room for the first of `extents` that the device has memory for; none: it has.
     """
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
     copies: tuple[Transfer, ...] = ()
     verify: tuple[VerifyRun, ...] = ()
-    extent: Extent | None = None
+    extents: tuple[Extent, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode or self.verify)

@@ -120,8 +120,8 @@ class Scheduler:
         decode, verify = self._plan_decode()
         chunks, copies = self._plan_prefill(len(decode) + len(verify))
         room = self.cache.room
-        extent = None if room is None else room.wanted(self.cache.needs())
-        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify), extent)
+        extents = () if room is None else room.wanted(self.cache.needs())
+        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify), extents)
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
