@@ -62,6 +62,7 @@ class Engine:
         self._bundle_context_tokens = bundle_context_tokens
         self.vocab_size = runner.vocab_size
         self.placements: Mapping[Stroke, Placement] = dict(runner.placements)
+        self.hand_over_way = runner.hand_over_way
         self._runner = runner
         self._eos_ids = eos_ids
         self._grammars = grammars

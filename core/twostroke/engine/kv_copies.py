@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from twostroke.backends.protocol import Array, Buffer, ReachesFront, storage_dtype
+from twostroke.backends.capabilities import ReachesFront
+from twostroke.backends.protocol import Array, Buffer, storage_dtype
 
 
 def copy_tokens(source: Buffer, target: Buffer, num_tokens: int) -> None:

@@ -22,7 +22,6 @@ its own, paid for when it is allocated), `memory_bytes` (how much that is; 0: no
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,9 +40,10 @@ from twostroke.backends.protocol import (
     Device,
     ProbeResult,
 )
-from twostroke.errors import BackendError, BundleError
+from twostroke.errors import BackendError
 from twostroke.testing.echo_device import EchoDeviceBuffer, EchoMemory
-from twostroke.testing.echo_session import EchoGraph, EchoSession
+from twostroke.testing.echo_graph import read_graph
+from twostroke.testing.echo_session import EchoSession
 from twostroke.types import Stroke
 
 GARBAGE = -1  # no token
@@ -147,13 +147,7 @@ class EchoBackend:
         Raises:
             BundleError: the file is no echo graph.
         """
-        try:
-            facts = EchoGraph(**json.loads(graph.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise BundleError(
-                f"{graph} is no echo graph ({type(error).__name__}). Make an echo bundle with "
-                f"twostroke.testing.bundles.make_echo_bundle."
-            ) from error
+        facts = read_graph(graph)
         self.num_open_sessions += 1
         return EchoSession(self, facts, stroke)
 
