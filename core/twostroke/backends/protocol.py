@@ -39,7 +39,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One piece of hardware that a backend can open."""
+    """One piece of hardware that a backend can open.
+
+    `prefill_chunk_tokens` is the backend's advice: the length of a prompt's pieces that it computes
+    best; None: none.
+    """
 
     index: int
     name: str
@@ -49,6 +53,7 @@ class Device:
     dtypes: frozenset[str] = frozenset()
     capabilities: frozenset[str] = frozenset()
     details: Mapping[str, str] = field(default_factory=dict)
+    prefill_chunk_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,10 +122,11 @@ def _build(
 
 
 def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
+    chunk_tokens = scheduler.prefill_chunk_tokens
     return EngineLimits(
         max_rows=scheduler.max_rows,
         max_queue=scheduler.max_queue,
-        prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
+        prefill_chunk_tokens=None if chunk_tokens == "auto" else chunk_tokens,
         max_stall_ms=scheduler.max_stall_ms,
         request_timeout_s=scheduler.request_timeout_s,
         context_tokens=model.context_tokens,

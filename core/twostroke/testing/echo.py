@@ -135,7 +135,7 @@ class EchoBackend:
         Raises:
             OutOfMemoryError: the device has less.
         """
-        if not (on_host or self.touches_lazily):
+        if not (on_host or self.options.lazy):
             values = self.memory.allocate(shape, dtype)
             return EchoDeviceBuffer(values, self.memory, has_row_views=self.has_row_views)
         kind = EchoViews if self.has_row_views else EchoBuffer

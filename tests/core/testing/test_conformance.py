@@ -82,6 +82,7 @@ def test_the_card_as_json_and_as_text():
     told = json.loads(json.dumps(card.to_json()))
     assert told["verdict"] == "fails"
     assert told["results"][1]["reason"] == "read to the end"
+    assert Card.from_json(told) == card
     passing = dataclasses.replace(card, results=results[:1])
     absent = Card("cuda", "", {}, (), "no GPU")
     assert closing_line([card, passing, absent]) == "conformance: 1 of 2 backends"

@@ -87,6 +87,15 @@ class Card:
             ],
         }
 
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Card:
+        """The card that `to_json` answered."""
+        results = tuple(
+            Result(r["check"], Outcome(r["outcome"]), r["reason"], r["figures"])
+            for r in told["results"]
+        )
+        return cls(told["backend"], told["device"], told["options"], results, told["absence"])
+
     def to_text(self) -> str:
         """A table with a row for each check, and the verdict in the last line.
 

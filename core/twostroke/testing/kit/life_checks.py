@@ -144,13 +144,15 @@ def _interrupted(runner: Runner, ids: tuple[int, ...]) -> int:
 
     Raises:
         CheckFailedError: no run did.
+        CheckSkippedError: the backend does not say that it can.
     """
+    told: list[bool] = []
     for number in range(1, _MAX_TRIES + 1):
         is_over = threading.Event()
 
         def interrupt(is_over: threading.Event = is_over) -> None:
             while not is_over.wait(_INTERRUPTS_S):
-                runner.interrupt()
+                told.append(runner.interrupt())
 
         thread = threading.Thread(target=interrupt, name="conformance-interrupts")
         thread.start()
@@ -161,6 +163,8 @@ def _interrupted(runner: Runner, ids: tuple[int, ...]) -> int:
         finally:
             is_over.set()
             thread.join()
+    if not any(told):
+        raise CheckSkippedError("its runs of a graph cannot be interrupted")
     raise CheckFailedError(
         f"{_MAX_TRIES} prompts of {len(ids)} tokens were read to the end although `interrupt` was "
         f"called all the while"
