@@ -12,6 +12,7 @@ from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact, Manifest
 from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
+from twostroke.engine.exactness import open_speculation, reuses_answers
 from twostroke.engine.handover import share_memory
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
@@ -21,13 +22,6 @@ from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
-from twostroke.engine.speculation import Speculation
-from twostroke.engine.step_costs import StepCosts
-from twostroke.engine.verify_probe import (
-    TOLERANCE,
-    continuation_difference,
-    verification_difference,
-)
 from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
@@ -42,11 +36,6 @@ from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
 Dialects = Mapping[Stroke, str]
-
-_DIFFERS = (
-    "answers may differ from plain decoding: of several tokens at once these kernels compute "
-    "logits that are off by {:.1%}"
-)
 
 
 def build_engine(
@@ -74,7 +63,6 @@ def build_engine(
     limits = _with_chunk(limits, prefill_backend)
     context_tokens = _context(manifest, limits)
     plan = _plan(bundle, prefill_backend, decode_backend, context_tokens, limits, dialects or {})
-    buckets = _buckets(plan)
     runner = open_runner(
         bundle,
         prefill_backend,
@@ -82,7 +70,7 @@ def build_engine(
         num_rows=plan.num_rows,
         context_tokens=context_tokens,
         dialects=dialects,
-        extent=None if buckets is None else buckets.least,
+        extent=_first_extent(plan),
     )
     if runner.decodes_alone and plan.num_rows > 1:
         log.warning(
@@ -116,7 +104,7 @@ def _scheduler(
     bundle: Bundle, runner: Runner, plan: MemoryPlan, limits: EngineLimits, dialects: Dialects
 ) -> Scheduler:
     context_tokens = _context(bundle.manifest, limits)
-    reuses_answers = _reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
+    has_answers = reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
     return Scheduler(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total, _buckets(plan)),
         max_queue=limits.max_queue,
@@ -125,11 +113,11 @@ def _scheduler(
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
         reuse_prefixes=limits.reuse_prefixes != "off",
-        reuse_answers=reuses_answers,
+        reuse_answers=has_answers,
         reuse_scored=limits.reuse_prefixes != "exact" or runner.scores_at_once,
         share_prefixes=limits.share_prefixes,
-        prefix_store=open_store(bundle, limits, dialects, has_answers=reuses_answers),
-        speculation=_speculation(bundle.manifest.name, runner, limits, context_tokens),
+        prefix_store=open_store(bundle, limits, dialects, has_answers=has_answers),
+        speculation=open_speculation(bundle.manifest.name, runner, limits, context_tokens),
     )
 
 
@@ -138,6 +126,11 @@ def _buckets(plan: MemoryPlan) -> Buckets | None:
     if plan.touches_lazily:
         return None
     return Buckets(Extent(plan.num_rows, plan.capacity_tokens))
+
+
+def _first_extent(plan: MemoryPlan) -> Extent | None:
+    buckets = _buckets(plan)
+    return None if buckets is None else buckets.least
 
 
 def _with_chunk(limits: EngineLimits, prefill_backend: Backend) -> EngineLimits:
@@ -152,52 +145,6 @@ def _grammars(bundle: Bundle) -> Grammars:
         bundle.manifest.architecture.vocab_size,
         frozenset(bundle.manifest.tokens.eos_ids),
     )
-
-
-def _speculation(
-    name: str, runner: Runner, limits: EngineLimits, context_tokens: int
-) -> Speculation | None:
-    """What guesses, or None where it is off, cannot be, or (in mode auto) would change answers.
-
-    Raises:
-        ConfigError: it is asked for and cannot be. The runner is closed.
-    """
-    if limits.speculation == "off":
-        return None
-    obstacle = runner.verification_obstacle()
-    if obstacle is None:
-        difference = 0.0
-        if not runner.verifies_floats:
-            difference = verification_difference(runner, context_tokens)
-        if difference <= TOLERANCE or limits.speculation == "on":
-            if difference > TOLERANCE:
-                log.warning("%s: with speculation %s", name, _DIFFERS.format(difference))
-            return Speculation(limits.speculation, limits.max_draft_tokens, StepCosts())
-        obstacle = _DIFFERS.format(difference)
-    elif limits.speculation == "on":
-        runner.close()
-        raise ConfigError(
-            [f"speculation is on, but {name} cannot verify drafts: {obstacle}. Set it to auto."]
-        )
-    log.info("%s: no speculation, because %s", name, obstacle)
-    return None
-
-
-def _reuses_answers(name: str, runner: Runner, limits: EngineLimits, context_tokens: int) -> bool:
-    """Whether a prompt may go on from an answer as it was decoded."""
-    if limits.reuse_prefixes != "exact" or not runner.chunks_prompts:
-        return True
-    if runner.computes_floats_alike:
-        return True
-    difference = continuation_difference(runner, context_tokens)
-    if difference > TOLERANCE:
-        log.info(
-            "%s: prompts reuse prompts but no answers: behind tokens that were decoded the logits "
-            "are off by %.1f%%. kv.prefixes.reuse: all reuses them nevertheless",
-            name,
-            100 * difference,
-        )
-    return difference <= TOLERANCE
 
 
 def _context(manifest: Manifest, limits: EngineLimits) -> int:

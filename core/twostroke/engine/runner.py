@@ -11,6 +11,7 @@ from twostroke.backends.protocol import Placement
 from twostroke.bundle.manifest import Manifest
 from twostroke.engine.bindings import InPlaceRuns
 from twostroke.engine.concatenating import ConcatenatingRuns
+from twostroke.engine.graph_pair import GraphPair
 from twostroke.engine.handover import HandOver, check_hand_over, hand_over_way, shares_kv
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
@@ -60,6 +61,7 @@ class Runner:
     ) -> None:
         check_hand_over(prefill, decode)
         self._prefill, self._decode = prefill, decode
+        self._graphs = GraphPair(prefill, decode)
         self._layers = manifest.kv_layers
         self.vocab_size = decode.vocab_size or manifest.architecture.vocab_size
         self.chunks_prompts = prefill.takes_chunks or decode.takes_chunks
@@ -134,7 +136,7 @@ class Runner:
         Raises:
             EngineError: the device failed; the target row's contents are undefined.
         """
-        stroke = self._stroke_of(self._reader(num_tokens))
+        stroke = self._graphs.reading_stroke(num_tokens)
         self._kv.copy_row(stroke, source_row, target_row, num_tokens)
 
     def take_hand_over(self) -> HandOver | None:
@@ -155,7 +157,7 @@ class Runner:
         Raises:
             ValueError: the contents do not hold as much.
         """
-        stroke = self._stroke_of(self._reader(num_tokens))
+        stroke = self._graphs.reading_stroke(num_tokens)
         self._kv.fill_row(
             stroke,
             row,
@@ -175,7 +177,7 @@ class Runner:
             EngineError: a run failed; other rows are untouched.
         """
         can_go_on = start == 0 or self.chunks_prompts
-        if can_go_on and self._reader(start).logit_rows.may_be_several:
+        if can_go_on and self._graphs.reader(start).logit_rows.may_be_several:
             logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
             return logits.reshape(len(token_ids), -1)
         answers = [
@@ -194,39 +196,24 @@ class Runner:
 
     def verification_obstacle(self) -> str | None:
         """Why `verify` cannot be used, as a sentence; None where it can."""
-        reader = self._reader(1)
-        if not reader.takes_chunks or not self.chunks_prompts:
-            return f"{reader.name} cannot add several tokens to what a row holds"
-        if not reader.logit_rows.may_be_several:
-            return f"{reader.name} answers the logits of one position only"
-        if reader is self._decode:
-            return None
-        if not self._kv.is_one:
-            return "prefill and decode have a KV cache each"
-        if reader.fact.quantisation != self._decode.fact.quantisation:
-            return "prefill and decode differ in precision, so that the answer would change"
-        return None
+        return self._graphs.verification_obstacle(
+            chunks_prompts=self.chunks_prompts, has_one_cache=self._kv.is_one
+        )
 
     @property
     def scores_at_once(self) -> bool:
         """Whether `score` reads tokens as `prefill` does, rather than one by one."""
-        return self.chunks_prompts and self._reader(1).logit_rows.may_be_several
+        return self.chunks_prompts and self._graphs.reader(1).logit_rows.may_be_several
 
     @property
     def computes_floats_alike(self) -> bool:
-        """Whether both graphs are of float weights and on one device, so that what either writes
-        to the KV cache differs in the last bits only.
-        """
-        prefill, decode = self._prefill, self._decode
-        is_one_kind = prefill.backend.name == decode.backend.name
-        is_one_kind &= prefill.backend.device == decode.backend.device
-        precision = prefill.fact.quantisation.precision
-        return is_one_kind and self.verifies_floats and precision.startswith(("fp", "bf"))
+        """Whether both graphs write the same to the KV cache but for the last bits of floats."""
+        return self._graphs.compute_floats_alike
 
     @property
     def verifies_floats(self) -> bool:
         """Whether the weights are floats, whose products come out alike however many they are."""
-        return self._decode.fact.quantisation.precision.startswith(("fp", "bf"))
+        return self._graphs.verifies_floats
 
     def verify(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """Writes a sequence's newest token and a draft at positions from `start` of its row.
@@ -279,10 +266,6 @@ class Runner:
         if self._decode.session is not self._prefill.session:
             self._decode.session.close()
 
-    def _reader(self, start: int) -> OpenGraph:
-        """The graph that reads prompt tokens at `start`."""
-        return self._prefill if start == 0 or self._prefill.past else self._decode
-
     def _read(
         self,
         row: int,
@@ -293,7 +276,7 @@ class Runner:
         is_last: bool,
     ) -> Logits:
         """Reads a chunk and answers [1, len(wanted), vocab]."""
-        stroke = self._stroke_of(self._reader(start))
+        stroke = self._graphs.reading_stroke(start)
         self._kv.need(stroke, row, start)
         self._kv.wrote(stroke, row, start, start)  # whatever the run leaves if it fails
         runs = self._decode_runs if stroke is Stroke.DECODE else self._prefill_runs
@@ -303,6 +286,3 @@ class Runner:
         if is_last or not self._prefill.past:
             self._kv.need(Stroke.DECODE, row, end)
         return logits
-
-    def _stroke_of(self, graph: OpenGraph) -> Stroke:
-        return Stroke.DECODE if graph is self._decode else Stroke.PREFILL
