@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from twostroke.backends.protocol import Array, Binding, Buffer
+from twostroke.backends.protocol import Array, Backend, Binding, Buffer
 
 HOST_MEMORY = "host"
 
@@ -79,4 +79,13 @@ class ReachesFront(Protocol):
 
         Mutates the memory. False: `source` is out of this device's reach, nothing was done.
         """
+        ...
+
+
+@runtime_checkable
+class LayeredBackend(Protocol):
+    """A backend whose layers live on different devices; see `twostroke.backends.split`."""
+
+    def of_layer(self, layer: int) -> Backend:
+        """The backend that has a layer's KV cache."""
         ...

@@ -192,7 +192,7 @@ def open_runner(
             decode,
             bundle.manifest,
             full=full,
-            extent=full if extent is None else extent,
+            extent=extent,
         )
         settle_chunks(runner, prefill, decode, context_tokens)
         opened.pop_all()  # the runner closes them from now on

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from twostroke.backends.protocol import Array, Backend, Buffer, GivesBack
+from twostroke.backends.split import layer_backend
 from twostroke.bundle.contract import past_names, present_names
 from twostroke.bundle.manifest import KVLayer
 from twostroke.engine.kv_copies import copy_tokens, fill_tokens, read_tokens
@@ -79,6 +80,11 @@ class KVBuffers:
         self._layers = {
             name: layer for number, layer in enumerate(layers) for name in past_names(number)
         }
+        self._owners = {
+            name: layer_backend(backend, number)
+            for number in range(len(layers))
+            for name in past_names(number)
+        }
         self._blocks: list[dict[str, Buffer]] = []
         self._add_blocks(extent)
 
@@ -139,7 +145,7 @@ class KVBuffers:
         old, shape = block[name], self._shape(name, extent)
         if tuple(old.shape) == shape:
             return
-        new = self._backend.allocate(shape, self.dtype)
+        new = self._owners[name].allocate(shape, self.dtype)
         for row, length in enumerate(lengths[: min(shape[0], old.shape[0])]):
             num_tokens = min(length, shape[2], old.shape[2])
             if num_tokens and self.has_row_views:
@@ -151,8 +157,8 @@ class KVBuffers:
     def _add_blocks(self, extent: Extent) -> None:
         while len(self._blocks) < (1 if self.has_row_views else extent.num_rows):
             block = {
-                name: self._backend.allocate(self._shape(name, extent), self.dtype)
-                for name in self._layers
+                name: owner.allocate(self._shape(name, extent), self.dtype)
+                for name, owner in self._owners.items()
             }
             self._blocks.append(block)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from twostroke.backends.protocol import Array, Backend, Buffer, GivesBack, ReshapableBuffer
+from twostroke.backends.split import layer_backend
 from twostroke.bundle.contract import past_names
 from twostroke.bundle.manifest import KVLayer
 from twostroke.engine.kv_copies import copy_tokens, fill_tokens, read_tokens
@@ -40,6 +41,11 @@ class ConcatenatedKV:
     ) -> None:
         self.dtype = dtype
         self._backend = backend
+        self._owners = {
+            name: layer_backend(backend, number)
+            for number in range(len(layers))
+            for name in past_names(number)
+        }
         self._shapes = {
             name: (layer.num_kv_heads, layer.head_dim)
             for number, layer in enumerate(layers)
@@ -145,7 +151,7 @@ class ConcatenatedKV:
         if self._num_tokens(self._blocks[block], name) == self._row_tokens:
             return
         num_heads, head_dim = self._shapes[name]
-        new = self._backend.allocate((1, num_heads, self._row_tokens, head_dim), self.dtype)
+        new = self._owners[name].allocate((1, num_heads, self._row_tokens, head_dim), self.dtype)
         memory = cast("ReshapableBuffer", new)
         if num_tokens:
             view = memory.reshaped((1, num_heads, num_tokens, head_dim))
@@ -193,7 +199,7 @@ class ConcatenatedKV:
 
     def _allocate(self, num_tokens: int, *, on_host: bool = False) -> _Set:
         return {
-            name: self._backend.allocate(
+            name: self._owners[name].allocate(
                 (1, num_heads, num_tokens, head_dim), self.dtype, on_host=on_host
             )
             for name, (num_heads, head_dim) in self._shapes.items()

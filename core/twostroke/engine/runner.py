@@ -46,8 +46,8 @@ class Runner:
 
     Where both graphs are on the same backend object and treat the KV cache alike they share it,
     and a row never moves. Otherwise each has its own and a row is copied when its prefill ends.
-    `chunks_prompts` False: a prompt must be given whole. The cache begins with room for `extent`;
-    where untouched memory is free for `full`, which is all that it may ever need.
+    `chunks_prompts` False: a prompt must be given whole. `full` is all the room that the KV
+    cache may ever need. It begins with `extent` of that where untouched memory is not free.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Runner:
         manifest: Manifest,
         *,
         full: Extent,
-        extent: Extent,
+        extent: Extent | None = None,
     ) -> None:
         check_hand_over(prefill, decode)
         self._prefill, self._decode = prefill, decode
@@ -68,7 +68,7 @@ class Runner:
 
         def open_kv(graph: OpenGraph) -> KVBuffers | ConcatenatedKV:
             kind = ConcatenatedKV if graph.is_concatenating else KVBuffers
-            room = full if extent == full or graph.backend.touches_lazily else extent
+            room = full if extent is None or graph.backend.touches_lazily else extent
             return kind(graph.backend, manifest.kv_layers, graph.kv_dtype, room)
 
         def open_runs(graph: OpenGraph, kv: KVBuffers | ConcatenatedKV) -> _Runs:
