@@ -194,7 +194,7 @@ def _config(path: Path | None, name: str | None) -> tuple[Config, int]:
 def _settings(arguments: argparse.Namespace) -> TuneSettings:
     from typing import get_args
 
-    from twostroke.config.schema import Precision
+    from twostroke.config.values import Precision
     from twostroke.tune import TuneSettings, Workload
 
     known = get_args(Precision)
