@@ -14,8 +14,8 @@ from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import Plugins
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
-from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS
 from twostroke.engine.kv_extent import Extent
+from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.runner import Runner
 from twostroke.errors import TwostrokeError
