@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from twostroke.backends.protocol import Binding
+from twostroke.backends.protocol import Backend, Binding
 
 HOST_MEMORY = "host"
 
@@ -56,4 +56,13 @@ class SharesMemory(Protocol):
     @property
     def memory_space(self) -> str:
         """`host` for host memory that `allocate` gives, else e.g. `cuda:0`."""
+        ...
+
+
+@runtime_checkable
+class LayeredBackend(Protocol):
+    """A backend whose layers live on different devices; see `twostroke.backends.split`."""
+
+    def of_layer(self, layer: int) -> Backend:
+        """The backend that has a layer's KV cache."""
         ...

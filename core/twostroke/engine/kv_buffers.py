@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from twostroke.backends.protocol import Array, Backend, Buffer, GivesBack, storage_dtype
+from twostroke.backends.split import layer_backend
 from twostroke.bundle.contract import past_names, present_names
 from twostroke.bundle.manifest import KVLayer
 
@@ -62,8 +63,13 @@ class KVBuffers:
             for number, layer in enumerate(layers)
             for name in past_names(number)
         }
+        owners = {
+            name: layer_backend(backend, number)
+            for number in range(len(layers))
+            for name in past_names(number)
+        }
         self._blocks = tuple(
-            {name: backend.allocate(shape, dtype) for name, shape in shapes.items()}
+            {name: owners[name].allocate(shape, dtype) for name, shape in shapes.items()}
             for _ in range(num_blocks)
         )
 

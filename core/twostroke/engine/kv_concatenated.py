@@ -15,6 +15,7 @@ from typing import cast
 import numpy as np
 
 from twostroke.backends.protocol import Array, Backend, Buffer, GivesBack, ReshapableBuffer
+from twostroke.backends.split import layer_backend
 from twostroke.bundle.contract import past_names
 from twostroke.bundle.manifest import KVLayer
 from twostroke.errors import EngineError
@@ -41,7 +42,11 @@ class ConcatenatedKV:
         capacity_tokens: int,
     ) -> None:
         self.dtype = dtype
-        self._backend = backend
+        self._owners = {
+            name: layer_backend(backend, number)
+            for number in range(len(layers))
+            for name in past_names(number)
+        }
         self._shapes = {
             name: (layer.num_kv_heads, layer.head_dim)
             for number, layer in enumerate(layers)
@@ -138,7 +143,7 @@ class ConcatenatedKV:
 
     def _allocate(self, num_tokens: int, *, on_host: bool = False) -> _Set:
         return {
-            name: self._backend.allocate(
+            name: self._owners[name].allocate(
                 (1, num_heads, num_tokens, head_dim), self.dtype, on_host=on_host
             )
             for name, (num_heads, head_dim) in self._shapes.items()
