@@ -14,6 +14,7 @@ from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import Plugins
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.runner import Runner
@@ -104,8 +105,7 @@ class OpenVariants:
             prefill,
             decode,
             bundle.manifest,
-            num_rows=num_rows,
-            capacity_tokens=kv_capacity(self._workload.context_tokens),
+            full=Extent(num_rows, kv_capacity(self._workload.context_tokens)),
         )
 
     def _refuse_too_large(self, variant: Variant, backend: Backend) -> None:
