@@ -14,7 +14,6 @@ from twostroke.backends.protocol import ProbeResult
 from twostroke.testing import echo
 from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.kit import CHECKS, Outcome, Subject, Verdict, closing_line, conform
-from twostroke.testing.kit.bundles import echo_bundle
 from twostroke.testing.kit.card import Card, Result
 from twostroke.types import Stroke
 
@@ -42,32 +41,12 @@ class TestEchoMixed(TestEcho):
         return dataclasses.replace(HONEST, dialect=dialect)
 
 
-class DeviceMemory(echo.EchoBuffer):
-    """What is read of it is a copy."""
-
-    def rows(self, start, count):
-        return DeviceMemory(self.values[start : start + count], has_row_views=True)
-
-    def read(self):
-        return self.values.copy()
-
-
-class WithMemory(echo.EchoBackend):
-    def allocate(self, shape, dtype, *, on_host=False):
-        kind = echo.EchoBuffer if on_host else DeviceMemory
-        return kind(np.zeros(shape, dtype), has_row_views=True)
-
-
 class TestEchoWithMemoryOfItsOwn(TestEcho):
-    @pytest.fixture
-    def spec(self):
-        def open_with_memory(device, options):
-            return WithMemory(device, echo.parse_options({"lazy": False, **options}))
+    options = {"lazy": False}  # noqa: RUF012 - nobody changes it
 
-        return dataclasses.replace(HONEST, open=open_with_memory)
 
-    def make_bundle(self, spec, folder):
-        return echo_bundle(folder)
+class TestEchoWithRowsOfTheirOwn(TestEcho):
+    options = {"lazy": False, "row_views": False}  # noqa: RUF012 - nobody changes it
 
 
 def test_names_are_unique_and_what_is_checked_is_told():

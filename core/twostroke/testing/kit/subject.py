@@ -13,6 +13,7 @@ from typing import Any
 from twostroke.backends.protocol import Backend, BackendSpec, Device, ProbeResult
 from twostroke.bundle import Bundle, open_bundle
 from twostroke.engine.build import open_runner
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.runner import Runner
 from twostroke.errors import TwostrokeError
 from twostroke.testing.kit.bundles import BundleMaker, KitBundle, bundle_maker
@@ -192,9 +193,16 @@ class Subject:
         raise CheckSkippedError(f"refused: {attempt}")
 
     def open_runner(
-        self, prefill: Backend, decode: Backend, dialects: Mapping[Stroke, str]
+        self,
+        prefill: Backend,
+        decode: Backend,
+        dialects: Mapping[Stroke, str],
+        extent: Extent | None = None,
     ) -> Runner:
-        """Both strokes of the bundle; the caller closes the runner."""
+        """Both strokes of the bundle; the caller closes the runner.
+
+        `extent` is what the KV cache begins with where its memory is not free until it is written.
+        """
         return open_runner(
             self.opened_bundle,
             prefill,
@@ -202,6 +210,7 @@ class Subject:
             num_rows=NUM_ROWS,
             context_tokens=CONTEXT_TOKENS,
             dialects=dialects,
+            extent=extent,
         )
 
     @contextmanager
