@@ -149,3 +149,31 @@ def test_a_served_model_is_split_by_itself(bundle: Path):
         answers = [model.generate(ids, **wishes) for _ in range(3)]
         assert [answer.complete().token_ids for answer in answers] == [expected] * 3
     assert {cut.num_front_layers for cut in open_bundle(bundle).manifest.cuts} == {2}
+
+
+@pytest.mark.parametrize("order", [("cpu", "openvino"), ("openvino", "cpu")])
+def test_halves_on_different_backends_agree_with_the_whole(bundle: Path, order: tuple[str, str]):
+    plugins = load_plugins()
+    if not (found := plugins.backends["openvino"].probe()).is_available:
+        pytest.skip(found.reason)
+    split_bundle(bundle, 2)
+    opened = open_bundle(bundle)
+    halves = {cut.file: (cut.front, cut.back) for cut in opened.manifest.cuts}
+    pair = SplitBackend(*(open_backend(plugins, name).backend for name in order), 2, halves)
+    answers = []
+    for backend in (open_backend(plugins, "cpu").backend, pair):
+        runner = open_runner(
+            opened,
+            backend,
+            backend,
+            num_rows=2,
+            context_tokens=64,
+            dialects=dict.fromkeys(Stroke, "standard"),
+        )
+        answers.append(logits(runner))
+        placed = runner.placements[Stroke.DECODE].nodes
+        runner.close()
+        backend.close()
+    assert set(placed) == {"CPUExecutionProvider", "OpenVINOExecutionProvider"}
+    # OpenVINO multiplies in bfloat16 where the processor can.
+    np.testing.assert_allclose(answers[1], answers[0], atol=0.05 * np.abs(answers[0]).max())
