@@ -34,8 +34,8 @@ JSON_OPTIONS = {
 class Grammars:
     """Compiled constraints of one model, the last used ones. Any thread.
 
-    The vocabulary is read when the first constraint comes,
-    which holds the GIL for half a second: a server asks for one before it serves.
+    The vocabulary is read when the first constraint comes. That holds the GIL for half a second: a
+    server asks for a constraint before it serves.
     """
 
     def __init__(self, tokenizer: Path, vocab_size: int, eos_ids: frozenset[TokenId]) -> None:
