@@ -224,6 +224,7 @@ def twostroke_backends() -> Sequence[BackendSpec]:
             probe=probe,
             open=_open,
             priority=0,
+            threads_option="intra_op_threads",
             shares_threads=True,
         )
     ]

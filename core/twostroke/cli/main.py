@@ -24,6 +24,7 @@ from twostroke.cli import (
     plugins,
     serve,
     split,
+    tune,
     verify,
 )
 from twostroke.cli.termination import Terminated, terminable
@@ -31,7 +32,7 @@ from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (
     *(serve, export, verify, split, evaluate, plan, generate, chat, bench),
-    *(plugins, conformance, doctor, config),
+    *(tune, plugins, conformance, doctor, config),
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -123,7 +123,9 @@ class Scheduler:
         self._admit_waiting()
         decode, verify = self._plan_decode()
         chunks, copies = self._plan_prefill(len(decode) + len(verify))
-        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify))
+        room = self.cache.room
+        extents = () if room is None else room.wanted(self.cache.needs())
+        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify), extents)
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""
@@ -228,14 +230,16 @@ class Scheduler:
             if sequence.row is None:
                 if self.prefixes.awaits(sequence, self._ahead_of(sequence)):
                     continue
-                copies += self.prefixes.place(sequence)
+                transfers = self.prefixes.place(sequence)
+                budget.pass_s(self.budget.transfers.predict_s(transfers))
+                copies += transfers
             assert sequence.row is not None
             start = self.cache.length(sequence.row)
             num_left = len(sequence.prompt_ids) - start
             if self._chunks_prompts:
                 num_tokens = budget.take(start, num_left)
             elif budget.has_room_for(start, num_left):
-                budget.spend(start, num_tokens := num_left)
+                budget.spend(start, num_tokens := num_left, is_last=True)
             else:
                 break
             if not num_tokens:
