@@ -211,7 +211,6 @@ def open_echo(
     bundle: Path,
     name: str = "echo",
     scheduler: SchedulerConfig | None = None,
-    *,
     speculation: Literal["on", "off"] = "off",  # a token a run: tests count and delay them
     **options: Any,
 ) -> Model:
@@ -223,9 +222,8 @@ def open_echo(
         options=options,
         speculation=SpeculationConfig(mode=speculation),
     )
-    return Model.from_config(
-        config, scheduler or SchedulerConfig(), plugins=load_plugins(extra=[echo])
-    )
+    plugins = load_plugins(extra=[echo])
+    return Model.from_config(config, scheduler or SchedulerConfig(), plugins=plugins)
 
 
 @pytest.fixture
