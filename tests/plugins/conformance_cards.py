@@ -31,6 +31,16 @@ class Target:
 
 TARGETS = (
     Target("cpu"),
+    Target("openvino", ("--options", "inference_precision=f32")),
+    Target(
+        "plugin_ep",
+        (
+            "--options",
+            "package=onnxruntime_ep_openvino",
+            "hardware=cpu",
+            "provider_options={inference_precision: f32}",
+        ),
+    ),
     Target("cuda", ("--precision", "fp16", "--tolerance", "0.02")),
     Target("directml"),
     Target("echo"),

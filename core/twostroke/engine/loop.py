@@ -51,6 +51,7 @@ class StepLoop:
                 self._stepper.run(step)
                 self._upkeep.give_back(step.tails)
                 if step.rest is not None:
+                    self._upkeep.shrink()
                     self._upkeep.prove(step.rest)
         except Exception as fault:
             # A fault of the engine itself: end all that it may have hurt. Where the next step

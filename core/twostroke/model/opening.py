@@ -19,6 +19,7 @@ from twostroke.life.limits import measure_once
 from twostroke.life.metrics import EngineMetrics
 from twostroke.life.roofline import has_costs
 from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
+from twostroke.model.offloading import check_offload, split_between
 from twostroke.types import Stroke
 
 
@@ -40,7 +41,7 @@ class OpenEngine:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class WantedBackend:
     """What a stroke asks for; equal ones share a backend."""
 
     name: str
@@ -76,19 +77,62 @@ def open_engine(
         opened = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
         return _build(bundle, model, scheduler, opened, measure_device=measure_device)
 
-    def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
+    def with_backend(wanted: WantedBackend, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
             plugins, use, wanted.name, wanted.device, wanted.options, model.fallback
         )
         return opened
 
-    wanted_prefill, wanted_decode = _wanted(model, Stroke.PREFILL), _wanted(model, Stroke.DECODE)
+    if model.offload.backend is not None:
+        check_offload(model)
+        return _open_split(bundle, model, scheduler, plugins, measure_device=measure_device)
+    wanted_prefill = wanted_backend(model, Stroke.PREFILL)
+    wanted_decode = wanted_backend(model, Stroke.DECODE)
     if wanted_prefill == wanted_decode:
         return with_backend(wanted_prefill, lambda both: build(both, both))
     return with_backend(
         wanted_prefill,
         lambda prefill: with_backend(wanted_decode, lambda decode: build(prefill, decode)),
     )
+
+
+def _open_split(
+    bundle: Bundle,
+    model: ModelConfig,
+    scheduler: SchedulerConfig,
+    plugins: Plugins,
+    *,
+    measure_device: bool,
+) -> OpenEngine:
+    """As `open_engine`, with the first layers on the backend that `model.offload` names."""
+    offload = model.offload
+    assert offload.backend is not None
+
+    def build(front: Opened, back: Opened) -> OpenEngine:
+        if measure_device:
+            for backend in (front.backend, back.backend):
+                measure_once(backend)
+        both, cut = split_between(front, back, bundle, model, scheduler, plugins)
+        opened = _build(cut, model, scheduler, dict.fromkeys(Stroke, both), measure_device=False)
+        if both.backend is back.backend:
+            front.backend.close()
+        return opened
+
+    opened: OpenEngine = open_with_fallback(
+        plugins,
+        lambda front: open_with_fallback(
+            plugins,
+            lambda back: build(front, back),
+            model.backend,
+            model.device,
+            model.options,
+            model.fallback,
+        ),
+        offload.backend,
+        offload.device,
+        offload.options,
+    )
+    return opened
 
 
 def _build(
@@ -140,10 +184,11 @@ def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
     )
 
 
-def _wanted(model: ModelConfig, stroke: Stroke) -> _Wanted:
+def wanted_backend(model: ModelConfig, stroke: Stroke) -> WantedBackend:
+    """The backend that the YAML names for a stroke, and what it says of its device and options."""
     own = model.prefill if stroke is Stroke.PREFILL else model.decode
     name = backend_name(model, stroke)
     # The model's options are those of the model's backend; another one would refuse them.
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device
-    return _Wanted(name, device, {**shared, **own.options})
+    return WantedBackend(name, device, {**shared, **own.options})

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 from twostroke.backends.ort.buffers import HostBuffer
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
 from twostroke.backends.ort.placement import RECORD_KEY, read_placement, runs_as_one
+from twostroke.backends.ort.threads import join_shared_threads
 from twostroke.backends.protocol import Buffer, Placement, TensorSpec
 from twostroke.errors import BackendError, BundleError, EngineError
 
@@ -188,12 +189,14 @@ def load_session(
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
 
     `devices`: OrtEpDevices of a plugin provider, which gives the CPU where it is asked for by its
-    name. `on_host` False where the graph's inputs lie in a memory of the device's own.
+    name. `on_host` False where the graph's inputs lie in a memory of the device's own. Where the
+    process has one pool of threads for all sessions, this one joins it.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
     """
     session_options.add_session_config_entry(RECORD_KEY, "1")
+    join_shared_threads(session_options)
     if not graph.is_file():
         raise BundleError(
             f"{graph} does not exist. Export the model again with `twostroke export`."

@@ -165,7 +165,7 @@ class Subject:
         _ = self.device
         setups = [each for each in self._attempts.values() if isinstance(each, Setup)]
         if not setups:
-            raise CheckSkippedError(f"no graph could be opened: {self._attempts[self.preferred]}")
+            raise CheckSkippedError("no graph could be opened; the check `opens` says why")
         return setups
 
     def setup(self, name: str) -> Setup:
