@@ -10,11 +10,14 @@ from twostroke.engine.prefix_store import PrefixStore
 from twostroke.engine.runner import Runner
 from twostroke.engine.transfers import RowCopy, RowRestore, RowSave, Transfer
 from twostroke.errors import EngineError
+from twostroke.life.timeline import Clock
 
 log = logging.getLogger(__name__)
 
 
-def run_transfers(transfers: Iterable[Transfer], runner: Runner, intake: Intake) -> None:
+def run_transfers(
+    transfers: Iterable[Transfer], runner: Runner, intake: Intake, clock: Clock
+) -> None:
     """Runs them in order. Never raises.
 
     What a failed one should have filled is forgotten, and what was to come from there as well: a
@@ -23,7 +26,9 @@ def run_transfers(transfers: Iterable[Transfer], runner: Runner, intake: Intake)
     lost_rows: set[int] = set()
     for transfer in transfers:
         try:
+            began = clock()
             _run(transfer, runner, intake.prefix_store, lost_rows)
+            intake.note_transfer(transfer, clock() - began)
             _note_hand_over(transfer, runner, intake)
         except Exception as fault:
             if isinstance(transfer, RowSave):
