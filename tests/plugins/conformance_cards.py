@@ -43,7 +43,7 @@ TARGETS = (
             "provider_options={inference_precision: f32}",
         ),
     ),
-    Target("cuda", ("--precision", "fp16", "--tolerance", "0.02")),
+    Target("cuda", ("--precision", "fp16")),
     Target("directml"),
     # Needs an onnxruntime of its own: TWOSTROKE_WEBGPU is the command that runs a Python with it.
     Target(
