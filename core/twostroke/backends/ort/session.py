@@ -192,8 +192,8 @@ def load_session(
 
     `devices`: OrtEpDevices of a plugin provider, which gives the CPU where it is asked for by its
     name. `read` finds the places of a session's nodes. `on_host` False where the graph's inputs lie
-    in a memory of the device's own. Where the process has one pool of threads for all sessions, this
-    one joins it.
+    in a memory of the device's own. Where the process has one pool of threads for all sessions,
+    this one joins it.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
