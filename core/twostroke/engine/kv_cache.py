@@ -180,8 +180,10 @@ class KVCache:
         self._longest[row] -= num_given
         return num_given
 
-    def clear(self) -> None:
-        """Frees every row and forgets every promise; what was touched stays so."""
+    def clear(self, *, is_lost: bool = False) -> None:
+        """Frees every row and forgets every promise; `is_lost`: also what was touched."""
+        if is_lost:
+            self._longest = [0] * self.num_rows
         self._states = [RowState.FREE] * self.num_rows
         self._lengths = [0] * self.num_rows
         self._reserved = [0] * self.num_rows

@@ -10,6 +10,34 @@ from twostroke.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveryLimits:
+    """What is done about sessions that fail.
+
+    A run of a graph may take `watchdog_s`, or ten times what such runs took of late where that is
+    more (None: for ever); interrupted, it has `grace_s` to come back. New sessions are tried for
+    `max_tries` times in a row, 0: never. Raises ConfigError with every value that is out of range.
+    """
+
+    watchdog_s: float | None = 120.0
+    max_tries: int = 10
+    grace_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{name} must be more than 0, not {value}"
+            for name in ("watchdog_s", "grace_s")
+            if (value := getattr(self, name)) is not None and not value > 0
+        ]
+        if self.max_tries < 0:
+            problems.append(f"max_tries must be 0 or more, not {self.max_tries}")
+        if problems:
+            raise ConfigError(problems)
+
+
+DEFAULT_RECOVERY = RecoveryLimits()
+
+
+@dataclass(frozen=True, slots=True)
 class EngineLimits:
     """The bounds of one engine.
 
@@ -36,6 +64,7 @@ class EngineLimits:
     request_timeout_s: float | None = None
     prefix_store_bytes: int = 0
     prefix_store_path: Path | None = None
+    recovery: RecoveryLimits = DEFAULT_RECOVERY
 
     def __post_init__(self) -> None:
         lowest = {

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 from twostroke.engine.intake import Intake
 from twostroke.engine.prefix_store import PrefixStore
-from twostroke.engine.runner import Runner
 from twostroke.engine.transfers import RowRestore, RowSave, Transfer
-from twostroke.errors import EngineError
+from twostroke.engine.watched_runner import WatchedRunner
+from twostroke.errors import DeviceLostError, EngineError
 
 log = logging.getLogger(__name__)
 
 
-def run_transfers(transfers: Iterable[Transfer], runner: Runner, intake: Intake) -> None:
-    """Runs them in order. Never raises.
+def run_transfers(transfers: Iterable[Transfer], runner: WatchedRunner, intake: Intake) -> None:
+    """Runs them in order. Raises DeviceLostError and nothing else.
 
     What a failed one should have filled is forgotten, and what was to come from there as well: a
     sequence that lacks its prefix reads its prompt from the start, in the next step.
@@ -24,6 +24,8 @@ def run_transfers(transfers: Iterable[Transfer], runner: Runner, intake: Intake)
     for transfer in transfers:
         try:
             _run(transfer, runner, intake.prefix_store, lost_rows)
+        except DeviceLostError:
+            raise
         except Exception as fault:
             if isinstance(transfer, RowSave):
                 log.warning("a prefix of %d tokens was not stored: %s", transfer.num_tokens, fault)
@@ -33,7 +35,7 @@ def run_transfers(transfers: Iterable[Transfer], runner: Runner, intake: Intake)
             intake.forget_row(transfer.target_row, transfer.sequence)
 
 
-def close_store(runner: Runner, intake: Intake) -> None:
+def close_store(runner: WatchedRunner, intake: Intake) -> None:
     """Stores what is kept if it would survive a restart, and closes the store. Never raises."""
     store = intake.prefix_store
     if store is None:
@@ -48,7 +50,7 @@ def close_store(runner: Runner, intake: Intake) -> None:
 
 
 def _run(
-    transfer: Transfer, runner: Runner, store: PrefixStore | None, lost_rows: set[int]
+    transfer: Transfer, runner: WatchedRunner, store: PrefixStore | None, lost_rows: set[int]
 ) -> None:
     if isinstance(transfer, RowSave):
         assert store is not None
