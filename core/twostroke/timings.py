@@ -54,6 +54,18 @@ class PrefillTimings:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOverTimings:
+    """What of a sequence's KV cache went from one stroke's cache to the other's, and how.
+
+    `busy_ms` is part of the runs and copies that needed it. `way` is a phrase for people.
+    """
+
+    num_bytes: int
+    busy_ms: float
+    way: str
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeTimings:
     """How an answer was made, token by token, after its first.
 
@@ -125,6 +137,7 @@ class Timings:
     total_ms: float | None = None
     prefill: PrefillTimings | None = None
     decode: DecodeTimings | None = None
+    hand_over: HandOverTimings | None = None  # None: nothing was, as where both share one cache
     roofline: Roofline | None = None
 
     def stages_ms(self) -> dict[str, float]:

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twostroke.backends import BackendSpec, Buffer, Device, ProbeResult, hookimpl
+from twostroke.backends import (
+    HOST_MEMORY,
+    BackendSpec,
+    Buffer,
+    Device,
+    ProbeResult,
+    hookimpl,
+)
 from twostroke.backends.ort import (
     CPU_PROVIDER,
     HostBuffer,
@@ -76,6 +83,7 @@ class CpuBackend:
     name = NAME
     has_row_views = True
     touches_lazily = True
+    memory_space = HOST_MEMORY
 
     def __init__(self, device: Device, options: Mapping[str, Any]) -> None:
         """Checks the options; loads nothing yet.

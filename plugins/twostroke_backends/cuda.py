@@ -115,6 +115,11 @@ class CudaBackend:
         self.options = check_options(NAME, options, OPTIONS)
         self._memory = (driver or CudaDriver(load_library())).memory(device.index)
 
+    @property
+    def memory_space(self) -> str:
+        """Where its buffers lie; see `SharesMemory`."""
+        return f"cuda:{self.device.index}"
+
     def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> Buffer:
         """Zeros on the GPU, or in host memory that sessions copy from and to.
 

@@ -155,22 +155,6 @@ class Binding(Protocol):
         ...
 
 
-@runtime_checkable
-class InterruptibleBinding(Binding, Protocol):
-    """A binding whose run another thread can end. A backend need not have it.
-
-    Without it a prompt that was given up is read to the end of its chunk.
-    """
-
-    def interrupt(self) -> None:
-        """Ends the run that is in progress, which then raises EngineError; soon, not at once.
-
-        Does nothing where none is: in particular the next run must not be hurt by an interruption
-        that came too late for the one before.
-        """
-        ...
-
-
 class Session(Protocol):
     """One graph, loaded on a device."""
 
@@ -243,19 +227,6 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Frees the device. Sessions and buffers must be closed before."""
-        ...
-
-
-@runtime_checkable
-class PacksWeights(Protocol):
-    """A backend whose sessions keep the weights of products in a layout of their own.
-
-    A backend need not say so; the memory plan then takes each session to load its own copy.
-    """
-
-    @property
-    def shares_packed_weights(self) -> bool:
-        """Whether sessions over the same weights keep them once."""
         ...
 
 

@@ -9,7 +9,13 @@ from twostroke.cli.progress import size
 
 if TYPE_CHECKING:
     from twostroke.model import Completion
-    from twostroke.timings import DecodeTimings, PrefillTimings, StrokeRoofline, Timings
+    from twostroke.timings import (
+        DecodeTimings,
+        HandOverTimings,
+        PrefillTimings,
+        StrokeRoofline,
+        Timings,
+    )
 
 _BAR_COLUMNS = 20
 _LABELS = {
@@ -58,6 +64,8 @@ def _notes(completion: Completion) -> dict[str, list[str]]:
         notes["prefill_ms"] = [*_prefill(timings.prefill)]
         if roofline is not None and roofline.prefill is not None:
             notes["prefill_ms"].append(_reached(roofline.prefill))
+    if timings.hand_over is not None:
+        notes.setdefault("prefill_ms", []).append(_handed_over(timings.hand_over))
     if timings.decode is not None:
         notes["decode_ms"] = [*_decode(timings.decode, timings.decode_tokens_per_s)]
         if roofline is not None and roofline.decode is not None:
@@ -78,6 +86,10 @@ def _prefill(prefill: PrefillTimings) -> Iterator[str]:
     yield f"{prefill.num_computed_tokens} tokens in {chunks}{cached}{rate}"
     if len(prefill.chunks) > 1:
         yield "each " + ", ".join(f"{chunk.busy_ms:.0f}" for chunk in prefill.chunks) + " ms"
+
+
+def _handed_over(moved: HandOverTimings) -> str:
+    return f"{size(moved.num_bytes)} handed over in {moved.busy_ms:.1f} ms: {moved.way}"
 
 
 def _decode(decode: DecodeTimings, tokens_per_s: float | None) -> Iterator[str]:

@@ -133,8 +133,8 @@ def _speeds(forecast: Forecast) -> Iterator[str]:
 
 
 def _forecast(arguments: argparse.Namespace, memory_bytes: int | None) -> Forecast:
+    from twostroke.backends.capabilities import PacksWeights
     from twostroke.backends.discovery import load_plugins
-    from twostroke.backends.protocol import PacksWeights
     from twostroke.config.schema import SchedulerConfig
     from twostroke.life.forecast import Forecast
     from twostroke.life.free_memory import free_memory_bytes

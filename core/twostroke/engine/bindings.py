@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twostroke.backends.protocol import Binding, Buffer, InterruptibleBinding
+from twostroke.backends.capabilities import InterruptibleBinding
+from twostroke.backends.protocol import Binding, Buffer
 from twostroke.bundle.contract import ATTENTION_MASK, LOGITS
 from twostroke.engine.kv_buffers import KVBuffers, present_of
 from twostroke.engine.logits import MAX_KEPT_POSITIONS, LogitBuffers, Logits

@@ -12,6 +12,7 @@ from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact, Manifest
 from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
+from twostroke.engine.handover import share_memory
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
 from twostroke.engine.limits import EngineLimits
@@ -245,9 +246,10 @@ def _plan(
     limits: EngineLimits,
     dialects: Dialects,
 ) -> MemoryPlan:
-    """Weights, workspace and cache: one for both graphs, or one each; see `runner.shares_kv`."""
+    """Weights, workspace and cache: one for both graphs, or one each; see `handover.shares_kv`."""
     prefill, decode = chosen_graphs(bundle, dialects).values()
-    shares = prefill_backend is decode_backend and prefill.dialect == decode.dialect
+    is_alike = prefill.dialect == decode.dialect
+    shares = is_alike and share_memory(prefill_backend, decode_backend)
     facts = [decode] if shares else [prefill, decode]
     layers = bundle.manifest.kv_layers
     sizes = [kv_bytes_per_token(layers, fact.kv_dtype) for fact in facts]

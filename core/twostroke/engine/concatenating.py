@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twostroke.backends.protocol import Binding, InterruptibleBinding
+from twostroke.backends.capabilities import InterruptibleBinding
+from twostroke.backends.protocol import Binding
 from twostroke.bundle.contract import LOGITS
 from twostroke.engine.kv_buffers import present_of
 from twostroke.engine.kv_concatenated import ConcatenatedKV

@@ -65,6 +65,7 @@ class Engine:
         self.memory_plan = memory_plan
         self._bundle_context_tokens = bundle_context_tokens
         self.vocab_size = runner.vocab_size
+        self.hand_over_way = runner.hand_over_way
         self._eos_ids = eos_ids
         self._grammars = grammars
         self._clock = clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from twostroke.backends.protocol import Array
@@ -21,6 +22,7 @@ class KVStores:
         self._stores = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
         self.is_one = prefill is decode
         self._held = {stroke: [0] * num_rows for stroke in Stroke}
+        self._handed_bytes, self._handed_s = 0, 0.0
 
     def need(self, stroke: Stroke, row: int, num_tokens: int) -> None:
         """Sees to it that a stroke's cache holds the first tokens of a row. Mutates that row.
@@ -96,10 +98,22 @@ class KVStores:
         self._stores[stroke].fill_row(row, values)
         self._held[stroke][row] = num_tokens
 
+    def take_handed(self) -> tuple[int, float]:
+        """Bytes that went from one cache to the other since the last call, and the seconds."""
+        handed = self._handed_bytes, self._handed_s
+        self._handed_bytes, self._handed_s = 0, 0.0
+        return handed
+
     def _fill(self, stroke: Stroke, source: int, target: int, num_tokens: int) -> None:
         holder = stroke if self._held[stroke][source] >= num_tokens else _other(stroke)
         self._held[stroke][target] = 0  # until it is filled
-        hand_over(self._stores[holder], self._stores[stroke], source, num_tokens, target_row=target)
+        began = time.perf_counter()
+        num_bytes = hand_over(
+            self._stores[holder], self._stores[stroke], source, num_tokens, target_row=target
+        )
+        if holder is not stroke:
+            self._handed_bytes += num_bytes
+            self._handed_s += time.perf_counter() - began
         self._held[stroke][target] = num_tokens
 
 

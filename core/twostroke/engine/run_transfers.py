@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from twostroke.engine.intake import Intake
 from twostroke.engine.prefix_store import PrefixStore
-from twostroke.engine.transfers import RowRestore, RowSave, Transfer
+from twostroke.engine.transfers import RowCopy, RowRestore, RowSave, Transfer
 from twostroke.engine.watched_runner import WatchedRunner
 from twostroke.errors import DeviceLostError, EngineError
 
@@ -24,6 +24,7 @@ def run_transfers(transfers: Iterable[Transfer], runner: WatchedRunner, intake: 
     for transfer in transfers:
         try:
             _run(transfer, runner, intake.prefix_store, lost_rows)
+            _note_hand_over(transfer, runner, intake)
         except DeviceLostError:
             raise
         except Exception as fault:
@@ -47,6 +48,14 @@ def close_store(runner: WatchedRunner, intake: Intake) -> None:
         except Exception as fault:
             log.warning("a prefix of %d tokens was not stored: %s", save.num_tokens, fault)
     store.close()
+
+
+def _note_hand_over(transfer: Transfer, runner: WatchedRunner, intake: Intake) -> None:
+    """A prefix that was copied from the other stroke's cache shows in its sequence's timeline."""
+    moved = runner.take_hand_over()
+    if moved is not None and isinstance(transfer, RowCopy) and transfer.sequence is not None:
+        timeline = intake.work_of(transfer.sequence).timeline
+        timeline.add_hand_over(moved.num_bytes, moved.seconds, moved.way)
 
 
 def _run(

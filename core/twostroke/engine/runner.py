@@ -11,7 +11,7 @@ from twostroke.backends.protocol import Placement
 from twostroke.bundle.manifest import Manifest
 from twostroke.engine.bindings import InPlaceRuns
 from twostroke.engine.concatenating import ConcatenatingRuns
-from twostroke.engine.handover import check_hand_over
+from twostroke.engine.handover import HandOver, check_hand_over, hand_over_way, shares_kv
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
 from twostroke.engine.kv_stores import KVStores
@@ -78,6 +78,7 @@ class Runner:
         decode_kv = open_kv(decode)
         prefill_kv = decode_kv if shares_kv(prefill, decode) else open_kv(prefill)
         self._kv = KVStores(prefill_kv, decode_kv, num_rows)
+        self.hand_over_way = hand_over_way(prefill, decode)
         self._prefill_runs = open_runs(prefill, prefill_kv)
         self._decode_runs = open_runs(decode, decode_kv)
         self.placements: Mapping[Stroke, Placement] = {
@@ -136,6 +137,14 @@ class Runner:
         """
         stroke = self._stroke_of(self._reader(num_tokens))
         self._kv.copy_row(stroke, source_row, target_row, num_tokens)
+
+    def take_hand_over(self) -> HandOver | None:
+        """What was handed over between the caches since the last call; None: nothing. Forgets it.
+
+        Part of the runs and copies that needed it.
+        """
+        num_bytes, seconds = self._kv.take_handed()
+        return HandOver(num_bytes, seconds, self.hand_over_way) if num_bytes else None
 
     def save_row(self, row: int, num_tokens: int) -> bytes:
         """The first tokens of a row, for `restore_row`."""
@@ -263,9 +272,3 @@ class Runner:
 
     def _stroke_of(self, graph: OpenGraph) -> Stroke:
         return Stroke.DECODE if graph is self._decode else Stroke.PREFILL
-
-
-def shares_kv(prefill: OpenGraph, decode: OpenGraph) -> bool:
-    """Whether both graphs work on one KV cache."""
-    is_alike = prefill.is_concatenating == decode.is_concatenating
-    return is_alike and prefill.backend is decode.backend

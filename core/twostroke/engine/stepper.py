@@ -113,6 +113,9 @@ class Stepper:
     def _note_prefill(self, chunk: PrefillChunk, work: Work, began: float) -> None:
         now, num_tokens = self._clock(), len(chunk.token_ids)
         work.timeline.add_chunk(ChunkTime(chunk.start, num_tokens, began, now))
+        moved = self._runner.take_hand_over()
+        if moved is not None:
+            work.timeline.add_hand_over(moved.num_bytes, moved.seconds, moved.way)
         self._observers.ran(RunFacts(Stroke.PREFILL, 1, num_tokens, chunk.start, began, now))
 
     def _read(self, chunk: PrefillChunk, work: Work) -> Logits:

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from twostroke.backends.protocol import Placement
+from twostroke.engine.handover import HandOver
 from twostroke.engine.health import EngineHealth
 from twostroke.engine.logits import Logits
 from twostroke.engine.run_bounds import RunBounds
@@ -86,6 +87,10 @@ class WatchedRunner:
         """See `Runner.copy_row`."""
         runner = self.inner
         self._call(runner, lambda: runner.copy_row(source_row, target_row, num_tokens))
+
+    def take_hand_over(self) -> HandOver | None:
+        """See `Runner.take_hand_over`."""
+        return self.inner.take_hand_over()
 
     def save_row(self, row: int, num_tokens: int) -> bytes:
         """See `Runner.save_row`."""

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twostroke.backends.protocol import Backend, PacksWeights
+from twostroke.backends.capabilities import PacksWeights
+from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
 from twostroke.bundle.contract import LOGIT_INDEX
 from twostroke.bundle.graph_header import read_header

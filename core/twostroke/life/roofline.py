@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twostroke.backends.protocol import Backend, PacksWeights
+from twostroke.backends.capabilities import PacksWeights
+from twostroke.backends.protocol import Backend
 from twostroke.bundle.graph_header import read_header
 from twostroke.bundle.manifest import GraphFact, KVLayer, Manifest
 from twostroke.errors import BundleError

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from twostroke.life.chunks import PromptChunks
 from twostroke.life.latency_sketch import LatencySketch
 from twostroke.life.steps import DecodeSteps
-from twostroke.timings import ChunkSpan, DecodeTimings, PrefillTimings, Preparation, Timings
+from twostroke.timings import (
+    ChunkSpan,
+    DecodeTimings,
+    HandOverTimings,
+    PrefillTimings,
+    Preparation,
+    Timings,
+)
 
 if TYPE_CHECKING:
     from twostroke.life.roofline import Bounds
@@ -55,6 +62,7 @@ class Timeline:
     chunks: PromptChunks = field(default_factory=PromptChunks)
     steps: DecodeSteps = field(default_factory=DecodeSteps)
     gaps: LatencySketch = field(default_factory=LatencySketch)  # from token to token
+    hand_over: HandOverTimings | None = None
 
     def note_cached(self, num_tokens: int) -> None:
         """Notes prompt tokens that need no prefill."""
@@ -73,6 +81,13 @@ class Timeline:
         the rows that were served.
         """
         self.steps.add(batch_size, busy_s, past_tokens, batch_tokens)
+
+    def add_hand_over(self, num_bytes: int, busy_s: float, way: str) -> None:
+        """Notes that a part of its KV cache went from one stroke's cache to the other's."""
+        before = self.hand_over or HandOverTimings(0, 0.0, way)
+        self.hand_over = HandOverTimings(
+            before.num_bytes + num_bytes, before.busy_ms + busy_s * 1e3, way
+        )
 
     def add_drafts(self, num_drafted: int, num_accepted: int) -> None:
         """Notes tokens that were guessed, and how many of them were right."""
@@ -129,6 +144,7 @@ class Timeline:
             total_ms=_ms(self.arrived_at, self.ended_at),
             prefill=self._prefill(prefill_ms),
             decode=self._decode(),
+            hand_over=self.hand_over,
             roofline=bounds.roofline(self.chunks, self.steps, self.num_drafted_tokens)
             if bounds
             else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from twostroke.bundle import open_bundle
 from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
 from twostroke.engine.build import Dialects
 from twostroke.engine.intake import IDLE_AFTER_S
+from twostroke.life.timeline import Clock
 from twostroke.testing.bundles import byte_tokenizer
 from twostroke.testing.echo import EchoBackend, parse_options, probe
 from twostroke.types import FinishedEvent, Request, SamplingParams, TokenEvent, TokenId
@@ -45,6 +47,7 @@ class EchoEngine:
         decode_options: dict[str, Any] | None = None,
         dialects: Dialects | None = None,
         idle_after_s: float = IDLE_AFTER_S,
+        clock: Clock = time.monotonic,
         **options: Any,
     ) -> None:
         device = probe().devices[0]
@@ -59,6 +62,7 @@ class EchoEngine:
             limits or EngineLimits(),
             dialects=dialects,
             idle_after_s=idle_after_s,
+            clock=clock,
         )
 
     def answer(self, request_id: str, text: str, sampling: SamplingParams) -> Answer:

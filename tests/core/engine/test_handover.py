@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from twostroke.backends import HOST_MEMORY
 from twostroke.bundle.contract import past_names
-from twostroke.bundle.manifest import KVLayer
-from twostroke.engine.handover import hand_over
+from twostroke.bundle.manifest import GraphFact, KVLayer, Quantisation
+from twostroke.engine.handover import hand_over, hand_over_way
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
+from twostroke.engine.open_graph import LogitRows, OpenGraph
 from twostroke.errors import EngineError
 from twostroke.testing.echo import EchoBackend, EchoBuffer, parse_options, probe
+from twostroke.testing.engines import echo_request
+from twostroke.types import SamplingParams, Stroke
+
+from .conftest import PLACEMENTS
 
 LAYERS = (KVLayer(num_kv_heads=2, head_dim=3), KVLayer(num_kv_heads=1, head_dim=4))
 NAMES = (*past_names(0), *past_names(1))
@@ -81,6 +87,64 @@ def test_a_row_arrives_and_comes_back(source_layout, source_kind, target_layout,
     target.fill_row(1, iter(back.items()))
     hand_over(target, source, 1, 4)
     assert_holds(source, 1, back)
+
+
+def timings_of(echo, sink):
+    limit = SamplingParams(temperature=0.0, max_tokens=2)
+    echo.engine.submit(echo_request("a", "abcdefg", limit), sink, arrived_at=0.0)
+    while not sink.ends:
+        echo.engine.run_step()
+    return sink.ends[0].timings
+
+
+@pytest.mark.parametrize("placement", ["two backends", "concatenating prefill"])
+def test_a_request_tells_what_was_handed_over(make_engine, recorder, placement):
+    echo = make_engine(started=False, **PLACEMENTS[placement])
+    moved = timings_of(echo, recorder()).hand_over
+    kv_bytes_per_token = 2 * 2 * 2 * 4  # layers, sides, head_dim, float32
+    assert (moved.num_bytes, moved.way) == (7 * kv_bytes_per_token, echo.engine.hand_over_way)
+    assert moved.busy_ms >= 0
+
+
+def test_one_cache_hands_nothing_over(make_engine, recorder):
+    echo = make_engine(started=False)
+    assert timings_of(echo, recorder()).hand_over is None
+    assert echo.engine.hand_over_way == "shared"
+
+
+class InHostMemory(EchoBackend):
+    memory_space = HOST_MEMORY
+
+
+class OnDevice(EchoBackend):
+    memory_space = "cuda:0"
+
+
+def graph_on(backend, dialect="fused"):
+    options = parse_options({"row_views": backend is not OnDevice})
+    fact = GraphFact(
+        stroke=Stroke.PREFILL,
+        dialect=dialect,
+        file="prefill.onnx",
+        quantisation=Quantisation(precision="fp32"),
+    )
+    opened = backend(probe().devices[0], options)
+    return OpenGraph("graph", opened, None, fact, (), (), LogitRows.CHOSEN)
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode", "way"),
+    [
+        (graph_on(InHostMemory), graph_on(InHostMemory), "shared"),
+        (graph_on(InHostMemory, "standard"), graph_on(InHostMemory), "one copy in host memory"),
+        (graph_on(OnDevice), graph_on(InHostMemory), "one copy between host and device"),
+        (graph_on(OnDevice), graph_on(OnDevice), "shared"),
+        (graph_on(EchoBackend), graph_on(EchoBackend), "a copy between two caches"),
+        (graph_on(EchoBackend), graph_on(InHostMemory), "one copy between host and device"),
+    ],
+)
+def test_the_cheapest_way_is_taken(prefill, decode, way):
+    assert hand_over_way(prefill, decode) == way
 
 
 def test_only_the_tokens_are_copied_between_host_memories():

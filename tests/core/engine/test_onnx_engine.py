@@ -232,3 +232,17 @@ def test_drafts_change_nothing(open_engine, recorder, placement):
         assert stats.num_accepted_tokens < stats.num_drafted_tokens
     else:
         assert placement not in ((1, "fused", "fused"), (1, "standard", "standard"))
+
+
+@pytest.mark.parametrize(
+    ("placement", "way"),
+    [
+        ("in place", "shared"),
+        ("in place, two backends", "shared"),  # both bind host memory
+        ("concatenating, two backends", "shared"),
+        ("concatenating prefill", "one copy in host memory"),
+        ("concatenating prefill, two backends", "one copy in host memory"),
+    ],
+)
+def test_a_cache_is_copied_only_where_layouts_differ(open_engine, placement, way):
+    assert open_engine(*PLACEMENTS[placement]).hand_over_way == way

@@ -27,6 +27,8 @@ class EngineMetrics:
         self.latency = Tally(SECONDS)
         self.per_output_token = Tally(SECONDS)
         self.inter_token = Tally(SECONDS)
+        self.hand_over = Tally(SECONDS)
+        self.handed_over_bytes = 0
 
     def ran(self, facts: RunFacts) -> None:
         """Counts a run of a graph."""
@@ -57,6 +59,9 @@ class EngineMetrics:
         for tally, stage_ms in stages_ms:
             if stage_ms is not None:
                 tally.add(stage_ms / 1000)
+        if timings.hand_over is not None:
+            self.hand_over.add(timings.hand_over.busy_ms / 1000)
+            self.handed_over_bytes += timings.hand_over.num_bytes
         if timings.ttft_ms is not None and timings.decode_ms is not None:
             self.latency.add((timings.ttft_ms + timings.decode_ms) / 1000)
         if timings.decode_ms is not None and end.num_completion_tokens > 1:

@@ -183,6 +183,12 @@ _WORK = (
         "Tokens of the KV cache whose memory was returned to the system.",
         _stat("num_given_back_tokens"),
     ),
+    Family(
+        "kv_handed_over_bytes_total",
+        "counter",
+        "Bytes of the KV cache that were copied between prefill's and decode's.",
+        lambda shown: {(): shown.model.metrics.handed_over_bytes},
+    ),
     Family("engine_steps_total", "counter", "Steps of the engine.", _stat("num_steps")),
     Family(
         "stroke_duration_seconds",
@@ -222,6 +228,11 @@ _STAGES = tuple(
         ("request_queue_time", "Waiting for a row and for the first run.", "queue"),
         ("request_prefill_time", "From the first run to the whole prompt read.", "prefill"),
         ("request_decode_time", "From the first token to the last.", "decode"),
+        (
+            "request_hand_over_time",
+            "Copies of its KV cache between prefill and decode.",
+            "hand_over",
+        ),
     )
 )
 _PLACES = (

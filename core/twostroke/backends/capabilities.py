@@ -1,0 +1,55 @@
+"""What a backend may have beside the protocol; each is asked for with `isinstance`.
+
+Without one of them everything works, only slower or less exactly planned.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from twostroke.backends.protocol import Binding
+
+HOST_MEMORY = "host"
+
+
+@runtime_checkable
+class InterruptibleBinding(Binding, Protocol):
+    """A binding whose run another thread can end. A backend need not have it.
+
+    Without it a prompt that was given up is read to the end of its chunk.
+    """
+
+    def interrupt(self) -> None:
+        """Ends the run that is in progress, which then raises EngineError; soon, not at once.
+
+        Does nothing where none is: in particular the next run must not be hurt by an interruption
+        that came too late for the one before.
+        """
+        ...
+
+
+@runtime_checkable
+class PacksWeights(Protocol):
+    """A backend whose sessions keep the weights of products in a layout of their own.
+
+    A backend need not say so; the memory plan then takes each session to load its own copy.
+    """
+
+    @property
+    def shares_packed_weights(self) -> bool:
+        """Whether sessions over the same weights keep them once."""
+        ...
+
+
+@runtime_checkable
+class SharesMemory(Protocol):
+    """A backend that says where its buffers lie. It need not: its KV cache is then its own.
+
+    Two backends that answer the same can bind each other's buffers, so that prefill on one and
+    decode on the other work on one KV cache where their graphs lay it out alike.
+    """
+
+    @property
+    def memory_space(self) -> str:
+        """`host` for host memory that `allocate` gives, else e.g. `cuda:0`."""
+        ...
