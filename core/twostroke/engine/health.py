@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from twostroke.errors import UnhealthyError
 from twostroke.life.timeline import Clock
 
+FAILURE_KINDS = ("run", "hang", "device_lost", "memory", "logits")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 _JITTER = 0.25  # of a pause, which is that much shorter at most
 
@@ -104,7 +105,7 @@ class EngineHealth:
             )
 
     def note_failure(self, kind: str) -> None:
-        """Counts a failure: of a run, a hang, a lost device, memory, logits."""
+        """Counts a failure of one of the FAILURE_KINDS."""
         with self._lock:
             self._failures[kind] += 1
 

@@ -8,26 +8,30 @@ from typing import Literal
 
 from twostroke.errors import ConfigError
 
+_GRACE_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryLimits:
     """What is done about sessions that fail.
 
     A run of a graph may take `watchdog_s`, or ten times what such runs took of late where that is
-    more (None: for ever); interrupted, it has `grace_s` to come back. New sessions are tried for
-    `max_tries` times in a row, 0: never. Raises ConfigError with every value that is out of range.
+    more (None: for ever). New sessions are tried for `max_tries` times in a row, 0: never. Raises
+    ConfigError with every value that is out of range.
     """
 
     watchdog_s: float | None = 120.0
     max_tries: int = 10
-    grace_s: float = 10.0
+
+    @property
+    def grace_s(self) -> float:
+        """How long a run that was interrupted has to come back."""
+        return _GRACE_S if self.watchdog_s is None else min(_GRACE_S, self.watchdog_s)
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{name} must be more than 0, not {value}"
-            for name in ("watchdog_s", "grace_s")
-            if (value := getattr(self, name)) is not None and not value > 0
-        ]
+        problems = []
+        if self.watchdog_s is not None and not self.watchdog_s > 0:
+            problems.append(f"watchdog_s must be more than 0, not {self.watchdog_s}")
         if self.max_tries < 0:
             problems.append(f"max_tries must be 0 or more, not {self.max_tries}")
         if problems:

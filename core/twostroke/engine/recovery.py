@@ -44,6 +44,7 @@ class Recovery:
         self._answers = answers
         self._runner = runner
         self._reopen = reopen
+        self._is_hung = False  # a run on the present sessions
         self.health = health
 
     def lose(self, fault: Exception) -> None:
@@ -63,6 +64,7 @@ class Recovery:
         is_first = not self.health.num_hung_threads
         self.health.note_hung(thread)
         self.health.note_failure(kind_of(fault))
+        self._is_hung = True
         self._runner.forget()
         self._end_all(fault, may_try=is_first)
 
@@ -72,8 +74,9 @@ class Recovery:
             return False
         assert self._reopen is not None  # or there would have been nothing to wait for
         self.health.begin_try()
+        is_hung, self._is_hung = self._is_hung, False
         try:
-            runner = self._reopen(is_hung=bool(self.health.num_hung_threads))
+            runner = self._reopen(is_hung=is_hung)
             if self._intake.wait_until_closed(0.0):
                 runner.close()
                 return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from twostroke.types import Stroke, TokenId
 MAX_FAILURES_IN_A_ROW = 3
 """So many runs that fail with none between them that works are not the fault of a request."""
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -59,34 +60,30 @@ class WatchedRunner:
         self, row: int, start: int, token_ids: Sequence[TokenId], *, is_last: bool
     ) -> Logits:
         """See `Runner.prefill`."""
-        runner, bound_s = self.inner, self._bounds.prompt_s(len(token_ids), start)
-        return self._run(
-            runner, bound_s, lambda: runner.prefill(row, start, token_ids, is_last=is_last)
-        )
+        bound_s = self._bounds.prompt_s(len(token_ids), start)
+        return self._run(bound_s, self.inner.prefill, row, start, token_ids, is_last=is_last)
 
     def decode(
         self, start_row: int, token_ids: Sequence[TokenId], past_lengths: Sequence[int]
     ) -> Logits:
         """See `Runner.decode`."""
-        runner, bound_s = self.inner, self._bounds.decode_s()
-        return self._run(runner, bound_s, lambda: runner.decode(start_row, token_ids, past_lengths))
+        bound_s = self._bounds.decode_s()
+        return self._run(bound_s, self.inner.decode, start_row, token_ids, past_lengths)
 
     def score(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """See `Runner.score`."""
-        runner = self.inner
         # Perhaps one decode run a token.
         bound_s = self._bounds.prompt_s(len(token_ids), start) + self._bounds.decode_s()
-        return self._run(runner, bound_s, lambda: runner.score(row, start, token_ids))
+        return self._run(bound_s, self.inner.score, row, start, token_ids)
 
     def verify(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """See `Runner.verify`."""
-        runner, bound_s = self.inner, self._bounds.prompt_s(len(token_ids), start)
-        return self._run(runner, bound_s, lambda: runner.verify(row, start, token_ids))
+        bound_s = self._bounds.prompt_s(len(token_ids), start)
+        return self._run(bound_s, self.inner.verify, row, start, token_ids)
 
     def copy_row(self, source_row: int, target_row: int, num_tokens: int) -> None:
         """See `Runner.copy_row`."""
-        runner = self.inner
-        self._call(runner, lambda: runner.copy_row(source_row, target_row, num_tokens))
+        self._call(self.inner.copy_row, source_row, target_row, num_tokens)
 
     def take_hand_over(self) -> HandOver | None:
         """See `Runner.take_hand_over`."""
@@ -94,18 +91,15 @@ class WatchedRunner:
 
     def save_row(self, row: int, num_tokens: int) -> bytes:
         """See `Runner.save_row`."""
-        runner = self.inner
-        return self._call(runner, lambda: runner.save_row(row, num_tokens))
+        return self._call(self.inner.save_row, row, num_tokens)
 
     def restore_row(self, row: int, contents: bytes, num_stored: int, num_tokens: int) -> None:
         """See `Runner.restore_row`."""
-        runner = self.inner
-        self._call(runner, lambda: runner.restore_row(row, contents, num_stored, num_tokens))
+        self._call(self.inner.restore_row, row, contents, num_stored, num_tokens)
 
     def give_back(self, row: int, num_tokens: int) -> bool:
         """See `Runner.give_back`."""
-        runner = self.inner
-        return self._call(runner, lambda: runner.give_back(row, num_tokens))
+        return self._call(self.inner.give_back, row, num_tokens)
 
     def check(self, lengths: Sequence[int]) -> None:
         """See `Runner.check`."""
@@ -148,18 +142,27 @@ class WatchedRunner:
         if self._runner is not None:
             self._runner.interrupt()
 
-    def _call(self, runner: Runner, function: Callable[[], _T]) -> _T:
+    # Below a function and its arguments are passed, no closure: the frames of a run that failed
+    # are cleared (`Recovery`), but each keeps the function it runs, and a closure keeps the runner.
+
+    def _call(self, function: Callable[_P, _T], *arguments: _P.args, **keywords: _P.kwargs) -> _T:
         """Watches a call that is no run of a graph."""
-        run = self._watch.begin(self._bounds.decode_s(), runner.close)
+        run = self._watch.begin(self._bounds.decode_s(), self.inner.close)
         try:
-            return function()
+            return function(*arguments, **keywords)
         finally:
             self._watch.end(run)
 
-    def _run(self, runner: Runner, bound_s: float, function: Callable[[], Logits]) -> Logits:
-        run = self._watch.begin(bound_s, runner.close)
+    def _run(
+        self,
+        bound_s: float,
+        function: Callable[_P, Logits],
+        *arguments: _P.args,
+        **keywords: _P.kwargs,
+    ) -> Logits:
+        run = self._watch.begin(bound_s, self.inner.close)
         try:
-            logits = function()
+            logits = function(*arguments, **keywords)
         except Exception as fault:
             self._watch.end(run)
             judged = self._judged(fault, run)

@@ -34,7 +34,7 @@ class Loading:
 
     def __init__(self, config: Config, models: Models, load: LoadModel) -> None:
         self._config = config
-        self._models = models
+        self.models = models
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -85,7 +85,7 @@ class Loading:
             if self._stop.is_set():
                 model.close()
                 break
-            self._call(self._models.add, model)
+            self._call(self.models.add, model)
         return None
 
     def _reporter(self, name: str) -> Callable[[Progress], None]:
@@ -93,7 +93,7 @@ class Loading:
             if self._stop.is_set():
                 raise _LoadStopped
             stage = f"{progress.stage} ({progress.fraction:.0%})"
-            self._call(self._models.note_stage, name, stage)
+            self._call(self.models.note_stage, name, stage)
 
         return report
 
