@@ -32,7 +32,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast parity cases lint format clean
+.PHONY: help serve test test-fast parity cases conformance lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ parity: $(INSTALLED)-dev  ## export every architecture of the list and compare i
 
 cases: $(INSTALLED)-dev  ## ask a live server what other servers got wrong, and print which cases are right
 	$(BIN)/python -m pytest tests/cases -q -m cases $(PYTEST_ARGS)
+
+conformance: $(INSTALLED)-dev  ## prove every backend that finds a device here, and print report cards
+	$(BIN)/python tests/plugins/conformance_cards.py
 
 lint: $(INSTALLED)-dev  ## ruff and mypy --strict, changing nothing
 	$(BIN)/ruff check .
@@ -87,5 +90,5 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(INSTALLED)-dev: $(INSTALLED)
-	$(PIP) install -e ".[$(EXTRA),export,dev]"
+	$(PIP) install -e ".[$(EXTRA),openvino,export,dev]"
 	@touch $@

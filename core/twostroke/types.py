@@ -140,12 +140,14 @@ class TokenLogprob:
 class TokenEvent:
     """One more token. `index` counts from 0 within the answer.
 
-    `logprob` is there where the request asks for it.
+    `logprob` is there where the request asks for it, and so are `prompt_logprobs` with the first
+    token: those of `FinishedEvent`, for whoever streams.
     """
 
     token_id: TokenId
     index: int
     logprob: TokenLogprob | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

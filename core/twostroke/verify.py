@@ -73,7 +73,7 @@ def _running(
     num_tokens = 0 if check is None else len(check.prompt_ids) + len(check.greedy_ids)
     context_tokens = min(bundle.manifest.context_tokens, max(2, num_tokens + 1))
     limits = EngineLimits(
-        max_rows=1, max_queue=1, context_tokens=context_tokens, reuse_prefixes=False
+        max_rows=1, max_queue=1, context_tokens=context_tokens, reuse_prefixes="off"
     )
     with contextlib.ExitStack() as stack:
         backend = open_backend(load_plugins(), _BACKEND).backend

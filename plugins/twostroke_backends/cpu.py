@@ -22,14 +22,17 @@ from twostroke.backends.ort import (
     HostBuffer,
     Option,
     OrtSession,
+    Threads,
     allocate_host,
     check_options,
+    join_shared_threads,
     load_session,
+    num_shared_threads,
     onnxruntime,
     prove_placement,
 )
 from twostroke.bundle.manifest import graph_file
-from twostroke.errors import BundleError, InstallError
+from twostroke.errors import BackendError, BundleError, InstallError
 from twostroke.install import check_install
 from twostroke.types import Stroke
 from twostroke_backends import cpu_facts, prepacked
@@ -89,15 +92,26 @@ class CpuBackend:
         """Checks the options; loads nothing yet.
 
         Raises:
-            BackendError: an unknown option or a bad value.
+            BackendError: an unknown option or a bad value, or one that the threads which this
+                process shares cannot follow.
             InstallError: not exactly one ONNX Runtime.
         """
         self.device = device
         self.options = check_options(NAME, options, OPTIONS)
+        _check_threads(self.options)
         # The kernel that runs otherwise is up to 1.7 times slower in prefill and never faster in
         # decode on the machines measured. Read by ONNX Runtime when a session is made.
         os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
         onnxruntime()
+
+    @property
+    def threads(self) -> Threads:
+        """What operators run in: the process's pool where it has one, else the session's own."""
+        shared = num_shared_threads()
+        if shared is not None:
+            return Threads(shared, is_shared=True)
+        own = self.options["intra_op_threads"] or cpu_facts.num_usable_threads()
+        return Threads(own, is_shared=False)
 
     @property
     def shares_packed_weights(self) -> bool:
@@ -146,14 +160,13 @@ class CpuBackend:
         options.log_severity_level = 3  # errors; warnings about graphs are not for users
         level = _LEVELS[optimization or self.options["optimization"]]
         options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, level)
-        options.intra_op_num_threads = (
-            self.options["intra_op_threads"] or cpu_facts.num_usable_threads()
-        )
+        options.intra_op_num_threads = self.threads.num_threads
         options.inter_op_num_threads = 1
+        join_shared_threads(options)
         spinning = "1" if self.options["spinning"] else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
-        # Each session has a pool of its own. Threads that still spin after a prefill would take
-        # the cores from the decode step that follows, and double its time.
+        # Threads that still spin after a prefill would take the cores from the decode step that
+        # follows, and double its time.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if is_standard:
             options.add_session_config_entry("session.disable_quant_qdq", "1")
@@ -177,6 +190,24 @@ class CpuBackend:
             return None
 
 
+def _check_threads(options: Mapping[str, Any]) -> None:
+    """Refuses what only threads of a session's own could do.
+
+    Raises:
+        BackendError: it asks for another number of threads than the process shares, or for threads
+            that never spin.
+    """
+    shared, own = num_shared_threads(), options["intra_op_threads"]
+    if shared is None or (own in (None, shared) and options["spinning"]):
+        return
+    asked = "spinning: false" if not options["spinning"] else f"intra_op_threads: {own}"
+    raise BackendError(
+        f"The backend {NAME!r} cannot take {asked}: all sessions of this process share a pool of "
+        f"{shared} threads, which spin within a run. Leave the option out, or open the model in a "
+        "process of its own."
+    )
+
+
 def _open(device: Device, options: Mapping[str, Any]) -> CpuBackend:
     return CpuBackend(device, options)
 
@@ -192,6 +223,7 @@ def twostroke_backends() -> Sequence[BackendSpec]:
             probe=probe,
             open=_open,
             priority=0,
+            shares_threads=True,
         )
     ]
 

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
 from types import ModuleType
 from typing import ClassVar
 
 import pytest
 
 from twostroke.backends import BackendSpec
+from twostroke.backends.ort import CPU_PROVIDER, OrtSession, onnxruntime, read_placement
+from twostroke.backends.ort.placement import RECORD_KEY
 from twostroke.testing.conformance import BackendConformance
-from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
+from twostroke.testing.kit import CHECKS, Subject, conform
 from twostroke.types import Stroke
 from twostroke_backends import cpu, cuda, directml
 
-
-@pytest.fixture(scope="session")
-def half_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny fp16 bundle, as CUDA's attention wants it."""
-    model = TinyModel(kv_dtype="float16")
-    return make_onnx_bundle(tmp_path_factory.mktemp("bundles") / "half", model)
+FAST = "FastExecutionProvider"  # there is none of that name
 
 
-class OnTiny(BackendConformance):
-    """The kit over the tiny fp32 bundle of this folder's fixtures."""
-
-    @pytest.fixture
-    def bundle(self, tiny: Path) -> Path:
-        return tiny
-
-
-class TestCpu(OnTiny):
+class TestCpu(BackendConformance):
     options: ClassVar = {"intra_op_threads": 2}
 
     @pytest.fixture
@@ -42,42 +31,22 @@ class TestCpuWithOwnWeights(TestCpu):
     options: ClassVar = {"share_weights": False, "optimization": "none"}
 
 
-class TestCpuConcatenating(TestCpu):
-    """The standard dialect: plain operators, a new cache for each run."""
+class TestCpuConcatenatingPrefill(TestCpu):
+    """Prefill concatenates, decode writes in place: rows are handed over."""
 
     options: ClassVar = {"share_weights": False}
 
     @pytest.fixture
-    def dialects(self) -> dict[Stroke, str]:
-        return dict.fromkeys(Stroke, "standard")
-
-    @pytest.fixture
-    def bundle(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        model = TinyModel(dialects=("standard",))
-        return make_onnx_bundle(tmp_path_factory.mktemp("bundles") / "standard", model)
-
-
-class TestCpuConcatenatingPrefill(TestCpuConcatenating):
-    """Prefill concatenates, decode writes in place: rows are handed over."""
-
-    @pytest.fixture
-    def dialects(self) -> dict[Stroke, str]:
-        return {Stroke.PREFILL: "standard", Stroke.DECODE: "fused"}
-
-    @pytest.fixture
-    def bundle(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        model = TinyModel(dialects=("fused", "standard"))
-        return make_onnx_bundle(tmp_path_factory.mktemp("bundles") / "both", model)
+    def spec(self) -> BackendSpec:
+        dialect = {Stroke.PREFILL: "standard", Stroke.DECODE: "fused"}
+        return dataclasses.replace(cpu.twostroke_backends()[0], dialect=dialect)
 
 
 class TestCpuInHalf(TestCpu):
     """fp16 is computed through fp32 here; it must be right, if not fast."""
 
+    precision = "fp16"
     tolerance = 2e-2
-
-    @pytest.fixture
-    def bundle(self, half_bundle: Path) -> Path:
-        return half_bundle
 
 
 def needs(plugin: ModuleType) -> pytest.MarkDecorator:
@@ -89,19 +58,39 @@ def needs(plugin: ModuleType) -> pytest.MarkDecorator:
 @pytest.mark.gpu
 @needs(cuda)
 class TestCuda(BackendConformance):
+    precision = "fp16"  # CUDA's attention has no fp32
     tolerance = 2e-2
 
     @pytest.fixture
     def spec(self) -> BackendSpec:
         return cuda.twostroke_backends()[0]
 
-    @pytest.fixture
-    def bundle(self, half_bundle: Path) -> Path:
-        return half_bundle
-
 
 @needs(directml)
-class TestDirectML(OnTiny):
+class TestDirectML(BackendConformance):
     @pytest.fixture
     def spec(self) -> BackendSpec:
         return directml.twostroke_backends()[0]
+
+
+class Unproven(cpu.CpuBackend):
+    """Asks for a provider that is not there, and never looks where its nodes went."""
+
+    def open_session(self, graph, stroke):
+        options = self.session_options()
+        options.add_session_config_entry(RECORD_KEY, "1")
+        session = onnxruntime().InferenceSession(str(graph), options, providers=[FAST])
+        return OrtSession(graph, session, read_placement(session, FAST))
+
+
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_session_that_is_silently_on_the_cpu_is_caught():
+    spec = dataclasses.replace(cpu.twostroke_backends()[0], open=Unproven)
+    subject = Subject(spec)
+    try:
+        card = conform(subject, [check for check in CHECKS if check.name == "placement"])
+    finally:
+        subject.close()
+    assert card.failed == ("placement",), card.to_text()
+    assert f"was asked for {FAST}, but runs with" in card.results[0].reason
+    assert CPU_PROVIDER in card.results[0].reason

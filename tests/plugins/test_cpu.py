@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 
 from twostroke.backends import Backend, Device
+from twostroke.backends.ort import Threads
 from twostroke.errors import BackendError, BundleError
 from twostroke.testing.onnx_bundles import TinyModel
 from twostroke.types import Stroke
@@ -62,6 +63,26 @@ def test_options_reach_the_runtime(device):
     default = CpuBackend(device, {}).session_options()
     assert default.intra_op_num_threads == cpu_facts.num_usable_threads()
     assert default.get_session_config_entry("session.intra_op.allow_spinning") == "1"
+
+
+def test_threads_of_its_own_are_told(device):
+    assert CpuBackend(device, {"intra_op_threads": 3}).threads == Threads(3, is_shared=False)
+    usual = Threads(cpu_facts.num_usable_threads(), is_shared=False)
+    assert CpuBackend(device, {}).threads == usual
+
+
+def test_where_the_process_has_a_pool_sessions_join_it(device, monkeypatch):
+    monkeypatch.setattr("twostroke.backends.ort.threads._num_shared", 5)
+    for options in ({}, {"intra_op_threads": 5}):
+        backend = CpuBackend(device, options)
+        assert backend.threads == Threads(5, is_shared=True)
+        assert not backend.session_options().use_per_session_threads
+    for options, fault in (
+        ({"intra_op_threads": 2}, "intra_op_threads: 2"),
+        ({"spinning": False}, "spinning: false"),
+    ):
+        with pytest.raises(BackendError, match=f"cannot take {fault}: .* a pool of 5 threads"):
+            CpuBackend(device, options)
 
 
 def test_slow_attention_is_switched_off_unless_the_user_decided(device, monkeypatch):

@@ -39,6 +39,12 @@ def pip_install(source: Path, target: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def with_path(folder: Path) -> dict[str, str]:
+    """This environment, with a folder before all else that Python looks in."""
+    paths = [str(folder), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example plugin and a broken one, installed from copies by pip."""
@@ -68,7 +74,7 @@ def python(site: Path, tmp_path: Path) -> Command:
             text=True,
             timeout=120,
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(site)},
+            env=with_path(site),
             check=False,
         )
 
@@ -115,7 +121,7 @@ def test_the_example_passes_its_own_test(site, tmp_path):
         text=True,
         timeout=240,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
+        env=with_path(site),
         check=False,
     )
     assert done.returncode == 0, done.stdout

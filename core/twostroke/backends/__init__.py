@@ -1,6 +1,6 @@
 """Backends: the hooks, the protocol, discovery and the proof of placement."""
 
-from twostroke.backends.capabilities import HOST_MEMORY
+from twostroke.backends.capabilities import CHOSEN_BY_OPTIONS, HOST_MEMORY
 from twostroke.backends.hookspecs import (
     ExporterSpec,
     ExportOptions,
@@ -23,6 +23,7 @@ from twostroke.backends.protocol import (
 
 __all__ = [
     "API_VERSION",
+    "CHOSEN_BY_OPTIONS",
     "HOST_MEMORY",
     "Backend",
     "BackendSpec",

@@ -11,6 +11,10 @@ from twostroke.backends.protocol import Binding
 
 HOST_MEMORY = "host"
 
+CHOSEN_BY_OPTIONS = "chosen by options"
+"""Among the `capabilities` of a `Device` that a probe answers: it stands for whichever the options
+name, and opening it without any is refused. The open backend's device is the real one."""
+
 
 @runtime_checkable
 class InterruptibleBinding(Binding, Protocol):

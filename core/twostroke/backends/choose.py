@@ -146,14 +146,16 @@ def preferred_dialect(plugins: Plugins, name: str, stroke: Stroke) -> str:
 
     A name that cannot be used answers "fused": opening it says why it cannot.
     """
-    if name == AUTO:
-        by_priority = sorted(
-            plugins.backends.values(), key=lambda spec: (-spec.priority, spec.name)
-        )
-        spec = next((spec for spec in by_priority if probe(spec).is_available), None)
-    else:
-        spec = plugins.backends.get(name)
+    spec = meant_spec(plugins, name)
     return "fused" if spec is None else spec.dialect[stroke]
+
+
+def meant_spec(plugins: Plugins, name: str) -> BackendSpec | None:
+    """The spec of that name; of `auto` the one it would take. None where there is none."""
+    if name != AUTO:
+        return plugins.backends.get(name)
+    by_priority = sorted(plugins.backends.values(), key=lambda spec: (-spec.priority, spec.name))
+    return next((spec for spec in by_priority if probe(spec).is_available), None)
 
 
 def _build(

@@ -39,7 +39,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One piece of hardware that a backend can open."""
+    """One piece of hardware that a backend can open.
+
+    `prefill_chunk_tokens` is the backend's advice: the length of a prompt's pieces that it computes
+    best; None: none.
+    """
 
     index: int
     name: str
@@ -49,6 +53,7 @@ class Device:
     dtypes: frozenset[str] = frozenset()
     capabilities: frozenset[str] = frozenset()
     details: Mapping[str, str] = field(default_factory=dict)
+    prefill_chunk_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +242,9 @@ class BackendSpec:
     `probe` never raises and imports nothing heavy before it is called. `open` takes a device
     from `probe` and the options of the YAML; it checks each option and names the allowed ones.
     `dialect` says which graphs of a bundle each stroke wants: "fused" for ONNX Runtime's own
-    operators, "standard" for plain ONNX, which compilers take whole.
+    operators, "standard" for plain ONNX, which compilers take whole. With `shares_threads` its
+    sessions run in ONNX Runtime's own threads, of which several models may share one pool; it then
+    takes the options `intra_op_threads` and `spinning` as the CPU backend does.
     """
 
     name: str
@@ -249,6 +256,7 @@ class BackendSpec:
     dialect: Mapping[Stroke, str] = field(
         default_factory=lambda: {Stroke.PREFILL: "fused", Stroke.DECODE: "fused"}
     )
+    shares_threads: bool = False
 
 
 def storage_dtype(dtype: str) -> np.dtype[Any]:

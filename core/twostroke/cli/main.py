@@ -15,6 +15,7 @@ from twostroke.cli import (
     bench,
     chat,
     config,
+    conformance,
     doctor,
     evaluate,
     export,
@@ -27,7 +28,10 @@ from twostroke.cli import (
 from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
-COMMANDS = (serve, export, verify, evaluate, plan, generate, chat, bench, plugins, doctor, config)
+COMMANDS = (
+    *(serve, export, verify, evaluate, plan, generate, chat, bench),
+    *(plugins, conformance, doctor, config),
+)
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 PIPE_CLOSED = 141  # 128 + SIGPIPE

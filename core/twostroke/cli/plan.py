@@ -135,7 +135,7 @@ def _speeds(forecast: Forecast) -> Iterator[str]:
 def _forecast(arguments: argparse.Namespace, memory_bytes: int | None) -> Forecast:
     from twostroke.backends.capabilities import PacksWeights
     from twostroke.backends.discovery import load_plugins
-    from twostroke.config.schema import SchedulerConfig
+    from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS
     from twostroke.life.forecast import Forecast
     from twostroke.life.free_memory import free_memory_bytes
     from twostroke.life.limits import DeviceLimits, device_limits
@@ -144,6 +144,7 @@ def _forecast(arguments: argparse.Namespace, memory_bytes: int | None) -> Foreca
 
     backend = _open(arguments.backend, load_plugins())
     is_host = backend is None or backend.device.kind == "cpu"
+    advised = None if backend is None else backend.device.prefill_chunk_tokens
     packs = shares = backend is None  # without any, the in-tree CPU's ways are planned
     if isinstance(backend, PacksWeights):
         packs, shares = True, backend.shares_packed_weights
@@ -170,7 +171,7 @@ def _forecast(arguments: argparse.Namespace, memory_bytes: int | None) -> Foreca
         arguments.rows,
         memory_bytes,
         limits,
-        chunk_tokens=SchedulerConfig().prefill_chunk_tokens,
+        chunk_tokens=advised or DEFAULT_CHUNK_TOKENS,
         keeps_scores=is_host,
     )
 

@@ -44,9 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
     options.start_logging(arguments.log_level, timestamps=True)
     from twostroke.backends.discovery import load_plugins
     from twostroke.model import Model
+    from twostroke.model.shared_threads import share_threads_of
     from twostroke.server.run import serve
 
     plugins = load_plugins(config.plugins.block)
+    share_threads_of(config.models, plugins)
 
     def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
         with ProgressDisplay(sys.stderr) as display:

@@ -118,8 +118,11 @@ class StrokeConfig(_Section):
 class PrefixConfig(_Section):
     """What prompts begin with and others have left in the KV cache."""
 
-    reuse: bool = Field(
-        True, description="keep what ended sequences leave, for prompts that begin with it"
+    reuse: Literal["exact", "all", "off"] = Field(
+        "exact",
+        description="exact: what others have left for prompts that begin so, as far as the answer "
+        "stays the same to the token; all: their answers too where those were computed with other "
+        "roundings; off: nothing",
     )
     share_between_keys: bool = Field(
         False, description="reuse what requests with another API key have left, too"
@@ -132,6 +135,14 @@ class PrefixConfig(_Section):
         min_length=1,
         description="a folder of this model's own, where they survive a restart; null: in memory",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _yes_and_no_are_words(cls, data: Any) -> Any:
+        # YAML 1.1 reads off as false where it stands without quotes; true is what is usual.
+        if isinstance(data, dict) and isinstance(data.get("reuse"), bool):
+            return {**data, "reuse": "exact" if data["reuse"] else "off"}
+        return data
 
 
 class KVConfig(_Section):
@@ -242,8 +253,10 @@ class SchedulerConfig(_Section):
 
     max_rows: int = Field(8, ge=1, le=1024, description="sequences that decode at once")
     max_queue: int = Field(64, ge=0, description="requests that may wait; above it: 503")
-    prefill_chunk_tokens: int = Field(
-        256, ge=1, description="prompt tokens between two decode steps, at most"
+    prefill_chunk_tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto",
+        description="prompt tokens between two decode steps, at most; auto: what the backend of "
+        "prefill computes best (512 on openvino), else 256",
     )
     max_stall_ms: float | None = Field(
         200.0,

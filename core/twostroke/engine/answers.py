@@ -86,7 +86,8 @@ class Answers:
             except Exception as fault:
                 self.fail([work], fault, "follow the grammar")
                 return
-        if not self.tell(work, TokenEvent(token_id, len(sequence.answer_ids) - 1, logprob)):
+        index = len(sequence.answer_ids) - 1
+        if not self.tell(work, TokenEvent(token_id, index, logprob, _of_prompt(work, index))):
             self.finish(work, FinishReason.ABORTED)
         elif work.matcher is not None and work.matcher.is_complete:
             self.finish(work, FinishReason.STOP)  # only an end-of-sequence token could follow
@@ -111,7 +112,7 @@ class Answers:
                 num_prompt_tokens=end.num_prompt_tokens,
                 num_completion_tokens=end.num_completion_tokens,
                 timings=end.timings,
-                prompt_logprobs=work.prompt_logprobs.found if work.prompt_logprobs else (),
+                prompt_logprobs=_of_prompt(work),
                 end_logprob=work.end_logprob,
                 num_cached_tokens=work.sequence.num_cached_tokens,
             ),
@@ -157,6 +158,11 @@ class Answers:
             num_completion_tokens=len(sequence.answer_ids),
             timings=work.timeline.timings(self._bounds),
         )
+
+
+def _of_prompt(work: Work, index: int = 0) -> tuple[TokenLogprob | None, ...]:
+    """What was asked for of the prompt; it goes with the first token of the answer."""
+    return () if index or work.prompt_logprobs is None else work.prompt_logprobs.found
 
 
 def _logprob(work: Work, token_id: TokenId, logits: Logits) -> TokenLogprob | None:

@@ -78,11 +78,13 @@ class InPlaceRuns:
             self._running = None
         return self._logits.answer(bound.logits, wanted)
 
-    def interrupt(self) -> None:
-        """Ends the run in progress where the backend can; any thread."""
+    def interrupt(self) -> bool:
+        """Ends the run in progress; any thread. False where none is, or the backend cannot."""
         running = self._running
         if isinstance(running, InterruptibleBinding):
             running.interrupt()
+            return True
+        return False
 
     def close(self) -> None:
         """Drops every binding, before their session is closed."""

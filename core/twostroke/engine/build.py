@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
@@ -15,7 +16,7 @@ from twostroke.engine.engine import Engine
 from twostroke.engine.handover import share_memory
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
-from twostroke.engine.limits import EngineLimits
+from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS, EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
 from twostroke.engine.rebuild import Rebuild, ReopenBackends
@@ -23,7 +24,11 @@ from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.speculation import Speculation
 from twostroke.engine.step_costs import StepCosts
-from twostroke.engine.verify_probe import TOLERANCE, verification_difference
+from twostroke.engine.verify_probe import (
+    TOLERANCE,
+    continuation_difference,
+    verification_difference,
+)
 from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
@@ -71,6 +76,7 @@ def build_engine(
         PlacementError, BundleError: from the backends, or a dialect that the bundle lacks.
     """
     manifest = bundle.manifest
+    limits = _with_chunk(limits, prefill_backend)
     context_tokens = _context(manifest, limits)
 
     def plan_on(prefill: Backend, decode: Backend) -> MemoryPlan:
@@ -130,18 +136,27 @@ def _scheduler(
     bundle: Bundle, runner: Runner, plan: MemoryPlan, limits: EngineLimits, dialects: Dialects
 ) -> Scheduler:
     context_tokens = _context(bundle.manifest, limits)
+    reuses_answers = _reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
     return Scheduler(
         KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
         max_queue=limits.max_queue,
-        prefill_chunk_tokens=limits.prefill_chunk_tokens,
+        prefill_chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
-        reuse_prefixes=limits.reuse_prefixes,
+        reuse_prefixes=limits.reuse_prefixes != "off",
+        reuse_answers=reuses_answers,
+        reuse_scored=limits.reuse_prefixes != "exact" or runner.scores_at_once,
         share_prefixes=limits.share_prefixes,
-        prefix_store=open_store(bundle, limits, dialects),
+        prefix_store=open_store(bundle, limits, dialects, has_answers=reuses_answers),
         speculation=_speculation(bundle.manifest.name, runner, limits, context_tokens),
     )
+
+
+def _with_chunk(limits: EngineLimits, prefill_backend: Backend) -> EngineLimits:
+    """The limits with a length of chunks: theirs, else what the backend advises, else ours."""
+    advised = prefill_backend.device.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS
+    return replace(limits, prefill_chunk_tokens=limits.prefill_chunk_tokens or advised)
 
 
 def _grammars(bundle: Bundle) -> Grammars:
@@ -179,6 +194,23 @@ def _speculation(
         )
     log.info("%s: no speculation, because %s", name, obstacle)
     return None
+
+
+def _reuses_answers(name: str, runner: Runner, limits: EngineLimits, context_tokens: int) -> bool:
+    """Whether a prompt may go on from an answer as it was decoded."""
+    if limits.reuse_prefixes != "exact" or not runner.chunks_prompts:
+        return True
+    if runner.computes_floats_alike:
+        return True
+    difference = continuation_difference(runner, context_tokens)
+    if difference > TOLERANCE:
+        log.info(
+            "%s: prompts reuse prompts but no answers: behind tokens that were decoded the logits "
+            "are off by %.1f%%. kv.prefixes.reuse: all reuses them nevertheless",
+            name,
+            100 * difference,
+        )
+    return difference <= TOLERANCE
 
 
 def _context(manifest: Manifest, limits: EngineLimits) -> int:
@@ -261,7 +293,7 @@ def _plan(
         {stroke: bundle.graph(stroke, dialects.get(stroke)) for stroke in Stroke},
         {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
         context_tokens=context_tokens,
-        chunk_tokens=limits.prefill_chunk_tokens,
+        chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         num_rows=limits.max_rows,
     )
     return plan_memory(

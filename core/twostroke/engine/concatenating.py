@@ -54,11 +54,13 @@ class ConcatenatingRuns:
         self._kv.keep(start_row, total)
         return self._logits.answer(logits, wanted)
 
-    def interrupt(self) -> None:
-        """Ends the run in progress where the backend can; any thread."""
+    def interrupt(self) -> bool:
+        """Ends the run in progress; any thread. False where none is, or the backend cannot."""
         running = self._running
         if isinstance(running, InterruptibleBinding):
             running.interrupt()
+            return True
+        return False
 
     def close(self) -> None:
         """Frees the memory of the logits."""

@@ -13,7 +13,7 @@ class Interruption:
     look at who is running and the interruption no other run can begin.
     """
 
-    def __init__(self, interrupt: Callable[[], None]) -> None:
+    def __init__(self, interrupt: Callable[[], object]) -> None:
         self._interrupt = interrupt
         self._lock = threading.Lock()
         self._request_id: str | None = None

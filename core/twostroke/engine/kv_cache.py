@@ -92,6 +92,12 @@ class KVCache:
             raise AssertionError(f"row {row} is {self._states[row].value}, not taken")
         self._lengths[row] = 0
 
+    def cut(self, row: int, num_tokens: int) -> None:
+        """Notes that of a taken row only the first tokens are of use, where it has more."""
+        if self._states[row] is not RowState.TAKEN:
+            raise AssertionError(f"row {row} is {self._states[row].value}, not taken")
+        self._lengths[row] = min(self._lengths[row], num_tokens)
+
     def release(self, row: int, *, keep: bool = False) -> None:
         """Ends the promise to the sequence in `row`; the row is kept or free afterwards.
 

@@ -8,6 +8,9 @@ from typing import Literal
 
 from twostroke.errors import ConfigError
 
+DEFAULT_CHUNK_TOKENS = 256
+"""The pieces of prompts where nobody says how long: what the CPU's kernels compute best."""
+
 _GRACE_S = 10.0
 
 
@@ -45,11 +48,13 @@ DEFAULT_RECOVERY = RecoveryLimits()
 class EngineLimits:
     """The bounds of one engine.
 
+    `prefill_chunk_tokens` None means what the backend of prefill advises, or DEFAULT_CHUNK_TOKENS;
     `context_tokens` None means the bundle's own limit; `kv_budget_bytes` None means what weights
-    and workspace leave of the free memory, less a tenth. With `reuse_prefixes` the rows of ended
-    sequences are kept for prompts that begin alike: of the same scope, or of any with
-    `share_prefixes`. Those that must go are stored in up to `prefix_store_bytes` of host memory, or
-    of files in `prefix_store_path`. `max_stall_ms` shortens prompt chunks while others decode, so
+    and workspace leave of the free memory, less a tenth. Unless `reuse_prefixes` is off, the rows
+    of ended sequences are kept for prompts that begin alike: of the same scope, or of any with
+    `share_prefixes`; where it is `exact`, only as far as they hold what the prompt itself would
+    have written. Those that must go are stored in up to `prefix_store_bytes` of host memory, or of
+    files in `prefix_store_path`. `max_stall_ms` shortens prompt chunks while others decode, so
     that these wait no longer for their next token (None: never); `request_timeout_s` ends a request
     that takes longer. `speculation`: guesses of at most `max_draft_tokens` are verified always, or
     where it pays. Raises ConfigError with every value that is out of range.
@@ -57,10 +62,10 @@ class EngineLimits:
 
     max_rows: int = 8
     max_queue: int = 64
-    prefill_chunk_tokens: int = 256
+    prefill_chunk_tokens: int | None = None
     context_tokens: int | None = None
     kv_budget_bytes: int | None = None
-    reuse_prefixes: bool = True
+    reuse_prefixes: Literal["exact", "all", "off"] = "exact"
     share_prefixes: bool = False
     speculation: Literal["auto", "on", "off"] = "off"
     max_draft_tokens: int = 8

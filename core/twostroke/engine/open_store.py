@@ -17,16 +17,16 @@ log = logging.getLogger(__name__)
 
 
 def open_store(
-    bundle: Bundle, limits: EngineLimits, dialects: Mapping[Stroke, str]
+    bundle: Bundle, limits: EngineLimits, dialects: Mapping[Stroke, str], *, has_answers: bool
 ) -> PrefixStore | None:
-    """The store, None where there is to be none.
+    """The store, None where there is to be none; `has_answers`: of answers too, not only prompts.
 
     Raises:
         ConfigError: its folder cannot be used.
     """
-    if not limits.prefix_store_bytes or not limits.reuse_prefixes:
+    if not limits.prefix_store_bytes or limits.reuse_prefixes == "off":
         return None
-    key = _key(bundle, dialects)
+    key = _key(bundle, dialects, has_answers=has_answers)
     if limits.prefix_store_path is None or key is None:
         if limits.prefix_store_path is not None:
             log.warning(
@@ -38,7 +38,7 @@ def open_store(
     return PrefixStore(limits.prefix_store_bytes, PrefixFiles(limits.prefix_store_path, key))
 
 
-def _key(bundle: Bundle, dialects: Mapping[Stroke, str]) -> str | None:
+def _key(bundle: Bundle, dialects: Mapping[Stroke, str], *, has_answers: bool) -> str | None:
     """Names all that the numbers in a KV cache depend on."""
     manifest = bundle.manifest
     if manifest.manifest_sha256 is None:
@@ -46,6 +46,7 @@ def _key(bundle: Bundle, dialects: Mapping[Stroke, str]) -> str | None:
     facts = {
         "bundle": manifest.manifest_sha256,
         "graphs": [bundle.graph(stroke, dialects.get(stroke)).name for stroke in Stroke],
+        "has_answers": has_answers,
         "layers": [(layer.num_kv_heads, layer.head_dim) for layer in manifest.kv_layers],
     }
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

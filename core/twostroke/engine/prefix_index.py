@@ -12,10 +12,12 @@ from twostroke.engine.token_bytes import common_tokens, first_ids, num_ids, toke
 class PrefixIndex:
     """The token ids of rows: of a running sequence as it stands, of a kept row as it was left.
 
-    How many of them are in the row already, the cache knows.
+    How many of them are in the row already, the cache knows. Without `has_answers` rows stand for
+    prompts only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_answers: bool = True) -> None:
+        self._has_answers = has_answers
         self._running: dict[int, tuple[str, Sequence]] = {}
         self._kept: dict[int, tuple[str, bytes]] = {}  # scope and ids
 
@@ -27,7 +29,7 @@ class PrefixIndex:
     def keep(self, row: int, num_tokens: int) -> None:
         """The row's sequence has ended with that many tokens in the row."""
         scope, sequence = self._running.pop(row)
-        self._kept[row] = (scope, first_ids(_all_ids(sequence), num_tokens))
+        self._kept[row] = (scope, first_ids(self._ids(sequence), num_tokens))
 
     def move(self, source: int, target: int) -> None:
         """What was kept in one row is in another from now on."""
@@ -53,17 +55,22 @@ class PrefixIndex:
         num_same = common_tokens(sequence.prompt_bytes, prompt)
         if num_same < len(sequence.prompt_ids):
             return num_same
-        return common_tokens(_all_ids(sequence), prompt)
+        return common_tokens(self._ids(sequence), prompt)
 
     def contents(self, lengths: Mapping[int, int]) -> dict[int, tuple[str, bytes]]:
         """Scope and ids of each row of `lengths`, cut to its length."""
         held = dict(self._kept)
         for row, (scope, sequence) in self._running.items():
-            held[row] = (scope, _all_ids(sequence))
+            held[row] = (scope, self._ids(sequence))
         return {
             row: (held[row][0], first_ids(held[row][1], num_tokens))
             for row, num_tokens in lengths.items()
         }
+
+    def _ids(self, sequence: Sequence) -> bytes:
+        if not self._has_answers:
+            return sequence.prompt_bytes
+        return sequence.prompt_bytes + token_bytes(sequence.answer_ids)
 
 
 def unshared_tokens(contents: Mapping[int, tuple[str, bytes]]) -> dict[int, int]:
@@ -79,7 +86,3 @@ def unshared_tokens(contents: Mapping[int, tuple[str, bytes]]) -> dict[int, int]
             shared[row] = max(shared[row], num_same)
             shared[next_row] = num_same
     return {row: num_ids(ids) - shared[row] for row, (_, ids) in contents.items()}
-
-
-def _all_ids(sequence: Sequence) -> bytes:
-    return sequence.prompt_bytes + token_bytes(sequence.answer_ids)

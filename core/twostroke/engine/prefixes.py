@@ -44,7 +44,9 @@ class PrefixCounts:
 class Prefixes:
     """Gives sequences their rows and takes them back. Mutates the cache it is made for.
 
-    Without `reuse` nothing is kept. `has_scopes` False takes all sequences to be of one scope.
+    Without `reuse` nothing is kept; without `has_answers` only prompts are, and without
+    `has_scored` only those that were read as they usually are. `has_scopes` False takes all
+    sequences to be of one scope.
     `packs_rows`: decode runs span rows, so neighbours are better. What has to leave the cache goes
     to the `store` where there is one.
     """
@@ -55,6 +57,8 @@ class Prefixes:
         *,
         reuse: bool,
         packs_rows: bool,
+        has_answers: bool = True,
+        has_scored: bool = True,
         has_scopes: bool = True,
         store: PrefixStore | None = None,
     ) -> None:
@@ -62,9 +66,11 @@ class Prefixes:
         self.store = store if reuse else None
         self._cache = cache
         self._reuse = reuse
+        self._has_answers = has_answers
+        self._has_scored = has_scored
         self._has_scopes = has_scopes
         self._packs_rows = packs_rows
-        self._index = PrefixIndex()
+        self._index = PrefixIndex(has_answers=has_answers)
         self._worth = RowWorth()
 
     def awaits(self, sequence: Sequence, ahead: Iterable[Sequence]) -> bool:
@@ -78,7 +84,7 @@ class Prefixes:
         _, num_held = self._longest(sequence)
         _, num_held = self._longest_stored(sequence, num_held)
         for leader in ahead:
-            if leader.phase is not Phase.PREFILL:
+            if leader.phase is not Phase.PREFILL or not self._may_leave(leader):
                 continue
             num_shared = min(self._shared(leader, sequence), len(sequence.prompt_ids) - 1)
             least_gain = MIN_SHARED_TOKENS if leader.row is None else 1
@@ -112,7 +118,9 @@ class Prefixes:
             transfers.append(RowCopy(source, row, num_tokens, sequence))
             self._touch(source)
         self._cache.take(row, sequence.max_total_tokens, length=num_tokens)
-        self._index.hold(row, self._scope(sequence), sequence)
+        self._index.drop(row)
+        if self._may_leave(sequence):
+            self._index.hold(row, self._scope(sequence), sequence)
         sequence.row, sequence.num_cached_tokens = row, num_tokens
         while self._cache.num_excess_tokens:
             transfers += self._lose(self._cheapest(sequence), is_used_up=False)
@@ -123,6 +131,8 @@ class Prefixes:
         """Takes a row back; with `keep` what is in it stays until the room is needed."""
         row = sequence.row
         assert row is not None
+        if not self._has_answers:
+            self._cache.cut(row, len(sequence.prompt_ids))
         length = self._cache.length(row)
         is_kept = self._reuse and keep and length >= MIN_SHARED_TOKENS
         is_kept = is_kept and self._unshared().get(row, 0) > 0  # else another row holds it all
@@ -149,7 +159,7 @@ class Prefixes:
 
     def clear(self) -> None:
         """Forgets every row."""
-        self._index = PrefixIndex()
+        self._index = PrefixIndex(has_answers=self._has_answers)
         self._worth = RowWorth()
 
     def kept_rows(self) -> Iterator[RowSave]:
@@ -174,6 +184,9 @@ class Prefixes:
 
     def _may_reuse(self, sequence: Sequence) -> bool:
         return self._reuse and sequence.reuses_prefix
+
+    def _may_leave(self, sequence: Sequence) -> bool:
+        return self._has_scored or sequence.reuses_prefix
 
     def _longest(self, sequence: Sequence) -> tuple[int | None, int]:
         """The row that holds the most of a prompt, and how much; the last token never counts.

@@ -32,7 +32,7 @@ class _Runs(Protocol):
         wanted: Sequence[int] = (0,),
     ) -> Logits: ...
 
-    def interrupt(self) -> None: ...
+    def interrupt(self) -> bool: ...
 
     def close(self) -> None: ...
 
@@ -185,13 +185,13 @@ class Runner:
         ]
         return np.concatenate(answers)
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> bool:
         """Ends the run in progress, which then raises EngineError, where the backend can.
 
-        Any thread; does nothing where nothing runs. The rows of that run hold what they held.
+        Any thread; does nothing and answers False where nothing runs or nothing can be ended. The
+        rows of that run hold what they held.
         """
-        self._prefill_runs.interrupt()
-        self._decode_runs.interrupt()
+        return any([self._prefill_runs.interrupt(), self._decode_runs.interrupt()])
 
     def verification_obstacle(self) -> str | None:
         """Why `verify` cannot be used, as a sentence; None where it can."""
@@ -207,6 +207,22 @@ class Runner:
         if reader.fact.quantisation != self._decode.fact.quantisation:
             return "prefill and decode differ in precision, so that the answer would change"
         return None
+
+    @property
+    def scores_at_once(self) -> bool:
+        """Whether `score` reads tokens as `prefill` does, rather than one by one."""
+        return self.chunks_prompts and self._reader(1).logit_rows.may_be_several
+
+    @property
+    def computes_floats_alike(self) -> bool:
+        """Whether both graphs are of float weights and on one device, so that what either writes
+        to the KV cache differs in the last bits only.
+        """
+        prefill, decode = self._prefill, self._decode
+        is_one_kind = prefill.backend.name == decode.backend.name
+        is_one_kind &= prefill.backend.device == decode.backend.device
+        precision = prefill.fact.quantisation.precision
+        return is_one_kind and self.verifies_floats and precision.startswith(("fp", "bf"))
 
     @property
     def verifies_floats(self) -> bool:

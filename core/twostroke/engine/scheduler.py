@@ -51,6 +51,8 @@ class Scheduler:
         max_span_rows: int | None = None,
         chunks_prompts: bool = True,
         reuse_prefixes: bool = True,
+        reuse_answers: bool = True,
+        reuse_scored: bool = True,
         share_prefixes: bool = False,
         speculation: Speculation | None = None,
         prefix_store: PrefixStore | None = None,
@@ -59,6 +61,8 @@ class Scheduler:
         self.prefixes = Prefixes(
             cache,
             reuse=reuse_prefixes and chunks_prompts,
+            has_answers=reuse_answers,
+            has_scored=reuse_scored,
             has_scopes=not share_prefixes,
             packs_rows=max_span_rows != 1,
             store=prefix_store,

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from twostroke.errors import RequestError
 from twostroke.grammar.bounds import check_schema
-from twostroke.grammar.compiler import JSON_OPTIONS
+from twostroke.grammar.call_arguments import argument_rules
 from twostroke.text.parsers.spec import CallForm, ParserSpec, Setup, Tag, active_tags, open_tag
 from twostroke.text.tools import ToolUse
 from twostroke.types import Constraint, ConstraintKind, TokenId
 
-_SHAPES = frozenset({"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
 MAX_CALLS = 16  # of one answer: small models that may call for ever do
 
 
@@ -42,7 +41,7 @@ def calls_constraint(
             'set tool_choice to "auto".',
             param="tool_choice",
         )
-    for i, tool in enumerate(use.tools):
+    for i, tool in enumerate(use.told):
         check_schema(dict(tool.parameters), f"tools[{i}].function.parameters")
     lark = _Lark(form, use, control_ids)
     tags = [tag for tag in active_tags(spec, setup.template) if tag.kind == "reasoning"]
@@ -101,7 +100,7 @@ class _Lark:
                 f"calls: {self._section(self._form.opening)}",
                 f"call: {' | '.join(f'call_{i}' for i in numbers)}",
                 *(f"call_{i}: {self._call(i)}" for i in numbers),
-                *(f"args_{i}: %json {self._schema(i)}" for i in numbers),
+                *(rule for i in numbers for rule in self._arguments(i)),
                 "TEXT: /(.|\\n)+/",
                 "ANY: /(.|\\n)*/",
             ]
@@ -126,11 +125,9 @@ class _Lark:
         head = (form.before_name + name + form.before_arguments).removeprefix(without)
         return f"{self._literal(head)} args_{number} {self._literal(form.after)}"
 
-    def _schema(self, number: int) -> str:
-        schema = dict(self._use.tools[number].parameters)
-        if not schema.keys() & _SHAPES:
-            schema["type"] = "object"
-        return json.dumps({**schema, "x-guidance": JSON_OPTIONS})
+    def _arguments(self, number: int) -> Iterator[str]:
+        schema = self._use.tools[number].parameters
+        return argument_rules(self._form, number, schema, self._literal)
 
     def _literal(self, text: str) -> str:
         """Text as a sequence of strings and control tokens."""

@@ -12,8 +12,7 @@ from twostroke.errors import RequestError
 from twostroke.grammar import constraint_from
 from twostroke.grammar.calls import calls_constraint
 from twostroke.model.preparing import Prompt, compile_timed, is_chat
-from twostroke.text.parsers import SectionParser, Setup
-from twostroke.text.parsers.choose import prompt_tail
+from twostroke.text.parsers import SectionParser
 from twostroke.text.parsers.spec import new_call_id
 from twostroke.text.tools import ToolUse, tool_use
 from twostroke.timings import Preparation
@@ -105,7 +104,7 @@ def parser_for(
     """The parser of one answer in a chat; None where the model's configuration wants none."""
     if model.reader is None:
         return None
-    return model.reader.read(model.tokenizer, prompt_ids, tools.names if tools else frozenset())
+    return model.reader.read(model.tokenizer, prompt_ids, tools)
 
 
 def compile_calls(
@@ -124,7 +123,7 @@ def compile_calls(
             "given tools.",
             param="tools",
         )
-    setup = Setup(model.reader.template, prompt_tail(model.tokenizer, prompt_ids), tools.names)
+    setup = model.reader.setup(model.tokenizer, prompt_ids, tools)
     control_ids = model.tokenizer.control.ids
     constraint = calls_constraint(model.reader.spec, setup, tools, control_ids)
     try:

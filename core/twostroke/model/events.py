@@ -39,6 +39,7 @@ class TextEvent:
     index: int
     text: str
     logprob: TokenLogprob | None = None
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()  # as in TokenEvent
 
 
 AnswerEvent = TextEvent | FinishedEvent | FailedEvent
@@ -107,7 +108,7 @@ class AnswerText:
         self._last = event
         piece = self._detokenizer.push(event.token_id)
         text, self.is_stopped = self._matcher.push(piece)
-        return TextEvent(event.token_id, event.index, text, event.logprob)
+        return TextEvent(event.token_id, event.index, text, event.logprob, event.prompt_logprobs)
 
     def _stopped(self, event: FinishedEvent | FailedEvent) -> FinishedEvent:
         # The engine may have gone on for a step: only tokens up to the stop string count. A fault

@@ -72,6 +72,9 @@ def load(
             "%s has no chat template: it completes prompts and refuses messages", model.name
         )
     source = None if template is None else template.source
-    reader = choose_reader(plugins.parsers, model.parser, source, tokenizer)
+    takes_tools = template is not None and template.takes_tools
+    reader = choose_reader(
+        plugins.parsers, model.parser, source, tokenizer, takes_tools=takes_tools
+    )
     opened = open_engine(bundle, model, scheduler, plugins, measure_device=measure_device)
     return Loaded(bundle, tokenizer, template, reader, opened)

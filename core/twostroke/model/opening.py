@@ -48,7 +48,7 @@ class OpenEngine:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class WantedBackend:
     """What a stroke asks for; equal ones share a backend."""
 
     name: str
@@ -84,17 +84,18 @@ def open_engine(
         backends = OpenBackends(
             plugins,
             {Stroke.PREFILL: prefill, Stroke.DECODE: decode},
-            {stroke: _wanted(model, stroke).options for stroke in Stroke},
+            {stroke: wanted_backend(model, stroke).options for stroke in Stroke},
         )
         return _build(bundle, model, scheduler, backends, measure_device=measure_device)
 
-    def with_backend(wanted: _Wanted, use: Any) -> OpenEngine:
+    def with_backend(wanted: WantedBackend, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
             plugins, use, wanted.name, wanted.device, wanted.options, model.fallback
         )
         return opened
 
-    wanted_prefill, wanted_decode = _wanted(model, Stroke.PREFILL), _wanted(model, Stroke.DECODE)
+    wanted_prefill = wanted_backend(model, Stroke.PREFILL)
+    wanted_decode = wanted_backend(model, Stroke.DECODE)
     if wanted_prefill == wanted_decode:
         return with_backend(wanted_prefill, lambda both: build(both, both))
     return with_backend(
@@ -135,10 +136,11 @@ def _build(
 
 
 def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
+    chunk_tokens = scheduler.prefill_chunk_tokens
     return EngineLimits(
         max_rows=scheduler.max_rows,
         max_queue=scheduler.max_queue,
-        prefill_chunk_tokens=scheduler.prefill_chunk_tokens,
+        prefill_chunk_tokens=None if chunk_tokens == "auto" else chunk_tokens,
         max_stall_ms=scheduler.max_stall_ms,
         request_timeout_s=scheduler.request_timeout_s,
         context_tokens=model.context_tokens,
@@ -153,10 +155,11 @@ def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
     )
 
 
-def _wanted(model: ModelConfig, stroke: Stroke) -> _Wanted:
+def wanted_backend(model: ModelConfig, stroke: Stroke) -> WantedBackend:
+    """The backend that the YAML names for a stroke, and what it says of its device and options."""
     own = model.prefill if stroke is Stroke.PREFILL else model.decode
     name = backend_name(model, stroke)
     # The model's options are those of the model's backend; another one would refuse them.
     shared = model.options if name == model.backend else {}
     device = model.device if own.device is None else own.device
-    return _Wanted(name, device, {**shared, **own.options})
+    return WantedBackend(name, device, {**shared, **own.options})

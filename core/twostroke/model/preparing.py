@@ -45,7 +45,7 @@ def encode_timed(
             raise RequestError("tools need messages, not a prompt.", param="tools")
         ids = encode_prompt(tokenizer, cast("str | Sequence[TokenId]", prompt))
         return ids, Preparation(tokenise_ms=(clock() - began) * 1e3)
-    rendered = render_chat(tokenizer, template, prompt, () if tools is None else tools.tools)
+    rendered = render_chat(tokenizer, template, prompt, () if tools is None else tools.told)
     template_ms, began = (clock() - began) * 1e3, clock()
     ids = encode_rendered(tokenizer, rendered)
     return ids, Preparation(template_ms=template_ms, tokenise_ms=(clock() - began) * 1e3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from twostroke.backends.ort.threads import HasThreads
+from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
 from twostroke.life.bundle_weights import stored_weights_bytes
 from twostroke.model.opening import OpenEngine
@@ -20,6 +22,7 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
             "requested": choice.requested,
             "backend": choice.backend.name,
             "device": choice.backend.device.name,
+            "threads": _threads(choice.backend),
             "dialect": opened.graphs[stroke].dialect,
             "precision": opened.graphs[stroke].quantisation.precision,
             "nodes": dict(placement.nodes),
@@ -27,6 +30,11 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
             "summary": placement.sentence(),
         }
     return report
+
+
+def _threads(backend: Backend) -> dict[str, Any] | None:
+    """How many threads its operators have, and whose; None where the backend does not say."""
+    return dataclasses.asdict(backend.threads) if isinstance(backend, HasThreads) else None
 
 
 def fallback_sentence(opened: OpenEngine) -> str | None:

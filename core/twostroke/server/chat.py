@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Unpack
+from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
 from twostroke.errors import RequestError
 from twostroke.model import TextEvent
+from twostroke.server.answers import Answer, AnswerEvent, gather
+from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
-from twostroke.server.choices import choices_of, gather_all, num_choices
+from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, Messages, check_shape
 from twostroke.server.logprobs import chat_logprobs
-from twostroke.server.openai_shapes import (
-    Ends,
-    FrameFields,
-    OpenAIFields,
-    SseFrames,
-    answer_body,
-    begin,
-)
+from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.structure import asked_constraint
 from twostroke.server.tool_shapes import delta_shape, finish_reason, whole_message
-from twostroke.server.turn import Answer, Turn, gather, new_parser
+from twostroke.server.turn import Turn
 from twostroke.server.unsupported import refuse_unsupported
 from twostroke.text.parsers import CallBegin, Delta
 from twostroke.text.tools import tool_use
 from twostroke.types import FinishedEvent, TokenLogprob
+
+_TAKEN = ("logprobs", "top_logprobs", "tools", "tool_choice")
 
 
 class ChatBody(OpenAIFields):
@@ -63,29 +61,22 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/chat/completions`, streamed or whole."""
     raw = await read_json(request)
     body = check_shape(ChatBody, raw)
-    refuse_unsupported(raw, taken=("n", "logprobs", "top_logprobs", "tools", "tool_choice"))
-    n = num_choices(raw)
-    tools = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
-    turn = await begin(
-        request,
-        body,
-        body.messages,
-        asked_constraint(raw),
-        tools,
+    refuse_unsupported(raw, taken=("n", *_TAKEN))
+    wanted = Wanted(
+        body.model,
+        [body.messages],
+        body.sampling(),
+        body.scheduled,
+        n=num_choices(body.n),
+        constraint=asked_constraint(raw),
+        tools=tool_use(body.tools, body.tool_choice, body.parallel_tool_calls),
         reads_sections=True,
     )
-    turns = choices_of(turn, n, lambda: new_parser(turn, tools) if turn.parser else None)
+    turn = await begin(request, wanted)
     if body.stream:
-        ends = Ends(n)
-        frames = [
-            ChatFrames(each, wants_usage=body.wants_usage, index=i, ends=ends, head=turn)
-            for i, each in enumerate(turns)
-        ]
-        siblings = list(zip(turns[1:], frames[1:], strict=True))
-        return await stream(request, turn, frames[0], siblings=siblings)
-    wholes = await gather_all(turns) if n > 1 else [await gather(turn)]
-    choices = [_whole_choice(turn, whole, body) for whole in wholes]
-    return json_reply(answer_body(turns, "chat.completion", "chatcmpl", choices))
+        return await stream(request, turn, ChatFrames(turn, wants_usage=body.wants_usage))
+    choices = [_whole_choice(turn, whole, body) for whole in await gather(turn)]
+    return json_reply(answer_body(turn, "chat.completion", "chatcmpl", choices))
 
 
 def _whole_choice(turn: Turn, whole: Answer, body: ChatBody) -> dict[str, Any]:
@@ -97,44 +88,52 @@ def _whole_choice(turn: Turn, whole: Answer, body: ChatBody) -> dict[str, Any]:
     }
 
 
+@dataclass(slots=True)
+class _Written:
+    """What of a choice has been written. `waiting` are tokens whose text is not certain yet."""
+
+    has_called: bool = False
+    waiting: list[TokenLogprob] = field(default_factory=list)
+
+
 class ChatFrames(SseFrames):
     """Chunks with deltas; the role comes first, the finish reason last."""
 
-    def __init__(self, turn: Turn, **more: Unpack[FrameFields]) -> None:
-        super().__init__(turn, "chat.completion.chunk", "chatcmpl", **more)
-        self._turn = turn
-        self._tokenizer = turn.model.tokenizer
-        self._has_called = False
-        self._waiting: list[TokenLogprob] = []  # of tokens whose text is not certain yet
+    def __init__(self, turn: Turn, *, wants_usage: bool) -> None:
+        super().__init__(turn, "chat.completion.chunk", "chatcmpl", wants_usage=wants_usage)
+        self._written = [_Written() for _ in turn.choices]
 
-    def opening(self) -> bytes:
+    async def opening(self, index: int, event: AnswerEvent) -> bytes:
         """The role."""
-        return self.chunk(_choice({"role": "assistant", "content": ""}))
+        return self.chunk(index, _choice({"role": "assistant", "content": ""}))
 
-    def token(self, event: TextEvent) -> bytes:
+    def token(self, index: int, event: TextEvent) -> bytes:
         """The token's text and what it is; no chunk while that is uncertain."""
         if event.logprob is not None:
-            self._waiting.append(event.logprob)
-        return self._chunks(self._turn.read(event.text)) if event.text else b""
+            self._written[index].waiting.append(event.logprob)
+        if not event.text:
+            return b""
+        return self._chunks(index, self._turn.choices[index].read(event.text))
 
-    def closing(self, event: FinishedEvent) -> Iterable[bytes]:
+    def closing(self, index: int, event: FinishedEvent) -> Iterable[bytes]:
         """What was held back, the finish reason, the usage where asked for, `[DONE]`."""
-        yield self._chunks(self._turn.read_rest())
-        reason = finish_reason(event, called=self._has_called)
-        yield from self.closing_chunks(event, _choice({}, reason, self._logprobs()))
+        yield self._chunks(index, self._turn.choices[index].read_rest())
+        reason = finish_reason(event, called=self._written[index].has_called)
+        yield from self.closing_chunks(index, event, _choice({}, reason, self._logprobs(index)))
 
-    def _chunks(self, deltas: Iterable[Delta]) -> bytes:
+    def _chunks(self, index: int, deltas: Iterable[Delta]) -> bytes:
         chunks = []
         for delta in deltas:
-            self._has_called |= isinstance(delta, CallBegin)
+            self._written[index].has_called |= isinstance(delta, CallBegin)
             shape = delta_shape(delta, self._turn.new_call_id)
-            chunks.append(self.chunk(_choice(shape, logprobs=self._logprobs())))
+            chunks.append(self.chunk(index, _choice(shape, logprobs=self._logprobs(index))))
         return b"".join(chunks)
 
-    def _logprobs(self) -> dict[str, Any] | None:
-        """Those since the last chunk. Mutates self."""
-        found, self._waiting = self._waiting, []
-        return chat_logprobs(self._tokenizer, found) if found else None
+    def _logprobs(self, index: int) -> dict[str, Any] | None:
+        """Those since the choice's last chunk. Mutates self."""
+        written = self._written[index]
+        found, written.waiting = written.waiting, []
+        return chat_logprobs(self._turn.model.tokenizer, found) if found else None
 
 
 def _choice(

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Unpack
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from aiohttp import web
 from pydantic import BeforeValidator
 
 from twostroke.errors import RequestError
 from twostroke.model import TextEvent
+from twostroke.server.answers import Answer, AnswerEvent, gather
+from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
-from twostroke.server.choices import choices_of, gather_all, num_choices
+from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, check_shape
 from twostroke.server.logprobs import legacy_logprobs, offsets_of
-from twostroke.server.openai_shapes import (
-    Ends,
-    FrameFields,
-    OpenAIFields,
-    SseFrames,
-    answer_body,
-    begin,
-)
+from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.structure import asked_constraint
-from twostroke.server.turn import Answer, Prompt, Turn, gather
+from twostroke.server.turn import Prompt, Turn
 from twostroke.server.unsupported import refuse_unsupported
 from twostroke.types import FinishedEvent, TokenId, TokenLogprob
 
@@ -38,6 +34,7 @@ def _unless_false(value: Any) -> Any:
 class CompletionBody(OpenAIFields):
     """The body of a legacy completion, but for its prompt."""
 
+    best_of: Any = None
     echo: bool | None = None
     logprobs: Annotated[Int | None, BeforeValidator(_unless_false)] = None  # 0: no alternatives
 
@@ -64,49 +61,48 @@ async def completions(request: web.Request) -> web.StreamResponse:
     raw = await read_json(request)
     body = check_shape(CompletionBody, raw)
     refuse_unsupported(raw, taken=("n", "best_of", "echo", "logprobs"))
-    n = num_choices(raw)
-    if body.stream and body.echo and body.logprobs is not None:
-        raise RequestError(
-            "The logprobs of an echoed prompt are not streamed; leave out one of the three.",
-            param="stream",
-            code="unsupported_parameter",
-        )
-    prompt = one_prompt(raw)
-    turn = await begin(request, body, prompt, asked_constraint(raw))
-    echoed = _echoed(turn, prompt) if body.echo else ""
-    turns = choices_of(turn, n)
+    prompts = prompts_of(raw.get("prompt"))
+    wanted = Wanted(
+        body.model,
+        prompts,
+        body.sampling(),
+        body.scheduled,
+        n=num_choices(body.n, body.best_of),
+        constraint=asked_constraint(raw),
+    )
+    turn = await begin(request, wanted)
+    echoed = _echoed(turn, prompts) if body.echo else [""] * len(turn.choices)
     if body.stream:
-        ends = Ends(n)
-        wants = body.wants_usage
-        frames = [
-            CompletionFrames(each, echoed, wants_usage=wants, index=i, ends=ends, head=turn)
-            for i, each in enumerate(turns)
-        ]
-        siblings = list(zip(turns[1:], frames[1:], strict=True))
-        return await stream(request, turn, frames[0], siblings=siblings)
-    wholes = await gather_all(turns) if n > 1 else [await gather(turn)]
+        frames = CompletionFrames(turn, echoed, wants_usage=body.wants_usage)
+        return await stream(request, turn, frames)
     choices = []
-    for whole in wholes:
+    for number, whole in enumerate(await gather(turn)):
         logprobs = None
         if body.logprobs is not None:
-            logprobs = await asyncio.to_thread(_whole_logprobs, turn, whole, echoed)
-        choices.append(_choice(echoed + whole.text, whole.finished.reason, logprobs))
-    return json_reply(answer_body(turns, "text_completion", "cmpl", choices))
+            logprobs = await asyncio.to_thread(_whole_logprobs, turn, number, whole, echoed[number])
+        text = echoed[number] + whole.text
+        choices.append(_choice(text, whole.finished.reason, logprobs))
+    return json_reply(answer_body(turn, "text_completion", "cmpl", choices))
 
 
-def _echoed(turn: Turn, prompt: Prompt) -> str:
-    return (
-        prompt if isinstance(prompt, str) else turn.model.tokenizer.decode(turn.request.prompt_ids)
-    )
+def _echoed(turn: Turn, prompts: Sequence[Prompt]) -> list[str]:
+    """The text of each choice's prompt."""
+    texts = []
+    for number, choice in enumerate(turn.choices):
+        prompt = prompts[number // turn.num_per_prompt]
+        is_text = isinstance(prompt, str)
+        ids = choice.request.prompt_ids
+        texts.append(str(prompt) if is_text else turn.model.tokenizer.decode(ids))
+    return texts
 
 
-def _whole_logprobs(turn: Turn, whole: Answer, echoed: str) -> dict[str, Any]:
+def _whole_logprobs(turn: Turn, index: int, whole: Answer, echoed: str) -> dict[str, Any]:
     """One entry for each token of an echoed prompt and of the answer, its end included."""
     tokenizer, finished = turn.model.tokenizer, whole.finished
     ids: list[TokenId] = []
     offsets: list[int] = []
     if finished.prompt_logprobs:
-        ids += turn.request.prompt_ids
+        ids += turn.choices[index].request.prompt_ids
         offsets += offsets_of(tokenizer, ids)
     answered = whole.logprobs
     offsets += [len(echoed) + offset for offset in whole.offsets]
@@ -117,64 +113,93 @@ def _whole_logprobs(turn: Turn, whole: Answer, echoed: str) -> dict[str, Any]:
     return legacy_logprobs(tokenizer, ids, (*finished.prompt_logprobs, *answered), offsets)
 
 
-def one_prompt(body: Mapping[str, Any]) -> Prompt:
-    """The prompt of a body: a string, token ids, or a list with one of them.
+def prompts_of(value: Any) -> list[Prompt]:
+    """The prompts of a body: a string, token ids, or a list of strings or of token ids.
 
     Raises:
-        RequestError: there is none, there are several, or it is something else.
+        RequestError: there is none, or it is something else.
     """
-    value = body.get("prompt")
     if value is None:
         raise RequestError("prompt is missing.", param="prompt")
-    if isinstance(value, list) and value and isinstance(value[0], str | list):
-        if len(value) > 1:
+    if isinstance(value, str) or _is_ids(value):
+        return [value]
+    for number, each in enumerate(value if isinstance(value, list) else ()):
+        if not isinstance(each, str) and not _is_ids(each):
             raise RequestError(
-                f"prompt holds {len(value)} prompts; this server takes one a request. Send them "
-                "as requests of their own: they are batched all the same.",
-                param="prompt",
-                code="unsupported_parameter",
+                f"prompt[{number}] must be a string or a list of token ids.",
+                param=f"prompt[{number}]",
             )
-        value = value[0]
-    is_ids = isinstance(value, list) and set(map(type, value)) <= {int}
-    if isinstance(value, str) or is_ids:
-        return value
-    raise RequestError("prompt must be a string or a list of token ids.", param="prompt")
+    if not isinstance(value, list):
+        raise RequestError(
+            "prompt must be a string, a list of token ids, or a list of either.", param="prompt"
+        )
+    return value
+
+
+def _is_ids(value: Any) -> bool:
+    """Whether it is a list of whole numbers; each type is looked at once, for long prompts."""
+    return isinstance(value, list) and set(map(type, value)) <= {int}
+
+
+@dataclass(slots=True)
+class _Written:
+    """What of a choice has been written.
+
+    `num_characters` are sent or certain so far; `waiting` are tokens that were not sent yet, and
+    where each begins in the text.
+    """
+
+    num_characters: int
+    waiting: list[tuple[TokenLogprob, int]] = field(default_factory=list)
 
 
 class CompletionFrames(SseFrames):
     """Chunks with text, the echoed prompt first; the finish reason comes last."""
 
-    def __init__(self, turn: Turn, echoed: str = "", **more: Unpack[FrameFields]) -> None:
-        super().__init__(turn, "text_completion", "cmpl", **more)
-        self._tokenizer = turn.model.tokenizer
+    def __init__(self, turn: Turn, echoed: Sequence[str], *, wants_usage: bool) -> None:
+        """`echoed` is what each choice's text begins with."""
+        super().__init__(turn, "text_completion", "cmpl", wants_usage=wants_usage)
         self._echoed = echoed
-        self._num_characters = len(echoed)  # sent or certain so far
-        self._waiting: list[tuple[TokenLogprob, int]] = []  # and where each begins in the text
+        self._written = [_Written(len(text)) for text in echoed]
 
-    def opening(self) -> bytes:
-        """The prompt where it is echoed; this surface has no roles."""
-        return self.chunk(_choice(self._echoed)) if self._echoed else b""
+    async def opening(self, index: int, event: AnswerEvent) -> bytes:
+        """The prompt where it is echoed, scored where that is asked for; there are no roles."""
+        echoed, logprobs = self._echoed[index], None
+        if event.prompt_logprobs:
+            logprobs = await asyncio.to_thread(self._of_prompt, index, event.prompt_logprobs)
+        return self.chunk(index, _choice(echoed, None, logprobs)) if echoed or logprobs else b""
 
-    def token(self, event: TextEvent) -> bytes:
+    def token(self, index: int, event: TextEvent) -> bytes:
         """The token's text; no chunk while a character is incomplete."""
+        written = self._written[index]
         if event.logprob is not None:
-            self._waiting.append((event.logprob, self._num_characters))
-        self._num_characters += len(event.text)
-        return self.chunk(_choice(event.text, None, self._logprobs())) if event.text else b""
+            written.waiting.append((event.logprob, written.num_characters))
+        written.num_characters += len(event.text)
+        if not event.text:
+            return b""
+        return self.chunk(index, _choice(event.text, None, self._logprobs(index)))
 
-    def closing(self, event: FinishedEvent) -> Iterable[bytes]:
+    def closing(self, index: int, event: FinishedEvent) -> Iterable[bytes]:
         """The finish reason, the usage where asked for, `[DONE]`."""
+        written = self._written[index]
         if event.end_logprob is not None:
-            self._waiting.append((event.end_logprob, self._num_characters))
-        return self.closing_chunks(event, _choice("", event.reason, self._logprobs()))
+            written.waiting.append((event.end_logprob, written.num_characters))
+        last = _choice("", event.reason, self._logprobs(index))
+        return self.closing_chunks(index, event, last)
 
-    def _logprobs(self) -> dict[str, Any] | None:
-        """Those since the last chunk. Mutates self."""
-        waiting, self._waiting = self._waiting, []
+    def _of_prompt(self, index: int, found: Sequence[TokenLogprob | None]) -> dict[str, Any]:
+        tokenizer, ids = self._turn.model.tokenizer, self._turn.choices[index].request.prompt_ids
+        return legacy_logprobs(tokenizer, ids, found, offsets_of(tokenizer, ids))
+
+    def _logprobs(self, index: int) -> dict[str, Any] | None:
+        """Those since the choice's last chunk. Mutates self."""
+        written = self._written[index]
+        waiting, written.waiting = written.waiting, []
         if not waiting:
             return None
         found, offsets = [each for each, _ in waiting], [offset for _, offset in waiting]
-        return legacy_logprobs(self._tokenizer, [each.token_id for each in found], found, offsets)
+        ids = [each.token_id for each in found]
+        return legacy_logprobs(self._turn.model.tokenizer, ids, found, offsets)
 
 
 def _choice(

@@ -5,8 +5,8 @@ The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `Sampl
 (true), `regex`, `choice` (a list of strings) and `grammar` (llguidance's Lark dialect) says what
 the answer must look like; a bad one is a 400 before any byte of the answer. With messages, `tools`,
 `tool_choice` and `parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold
-`reasoning` and `tool_calls`, and the text of JSON is without them. What comes back depends on
-`Accept` and `"stream"`:
+`reasoning` and `tool_calls`, and the text of JSON is without them. `n` asks for several answers.
+What comes back depends on `Accept` and `"stream"` (`generate_frames` writes it):
 
 | Accept | "stream" | answer |
 |---|---|---|
@@ -19,24 +19,24 @@ the answer must look like; a bad one is a 400 before any byte of the answer. Wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from aiohttp import web
 from pydantic import BeforeValidator, ConfigDict
 
-from twostroke.errors import RequestError, TwostrokeError
+from twostroke.errors import RequestError
 from twostroke.grammar import constraint_from
-from twostroke.model import ReadAnswer, TextEvent
+from twostroke.server.answers import gather
+from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
+from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields, check_shape
-from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
-from twostroke.server.replies import dump, error_body, json_reply, timings_body
+from twostroke.server.generate_frames import NdjsonFrames, TextFrames, whole_body, whole_text
+from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
-from twostroke.server.tool_shapes import call_shape, finish_reason
-from twostroke.server.turn import Answer, Prompt, Turn, gather, prepare
+from twostroke.server.turn import Prompt
 from twostroke.text.tools import tool_use
-from twostroke.types import ConstraintKind, FinishedEvent
+from twostroke.types import ConstraintKind
 
 TEXT = "text/plain"
 NDJSON = "application/x-ndjson"
@@ -58,6 +58,7 @@ class GenerateBody(SamplingFields, QueueFields):
     prompt: Annotated[Any, BeforeValidator(_check_prompt)] = None
     messages: Messages | None = None
     model: str | None = None
+    n: Any = None  # `num_choices` checks it
     stream: bool | None = None
     stop_ids: list[Int] | None = None
     json_schema: Any = None
@@ -68,6 +69,17 @@ class GenerateBody(SamplingFields, QueueFields):
     tools: Any = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """What was given, by the names of `SamplingParams`.
+
+        Raises:
+            RequestError: two fields contradict each other.
+        """
+        given = super().sampling()
+        if self.stop_ids is not None:
+            given["stop_ids"] = frozenset(self.stop_ids)
+        return given
 
     def source(self) -> Prompt:
         """The prompt or the messages.
@@ -91,28 +103,25 @@ async def generate(request: web.Request) -> web.StreamResponse:
             "object.",
             param="stream",
         )
-    given = body.sampling()
-    if body.stop_ids is not None:
-        given["stop_ids"] = frozenset(body.stop_ids)
     tools = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
-    turn = request[TURN] = await prepare(
-        request.app[MODELS].find(body.model),
-        body.source(),
-        given,
-        request_id=request[REQUEST_ID],
-        arrived_at=request[ARRIVED_AT],
-        scope=request[SCOPE],
+    wanted = Wanted(
+        body.model,
+        [body.source()],
+        body.sampling(),
+        body.scheduled,
+        n=num_choices(body.n),
         constraint=constraint_from({kind: getattr(body, kind) for kind in ConstraintKind}),
         tools=tools,
         reads_sections=tools is not None,
     )
-    turn.request = body.scheduled(turn.request, turn.arrived_at)
+    turn = await begin(request, wanted)
     if accepted != JSON and body.stream is not False:
-        return await stream(request, turn, NdjsonFrames(turn) if accepted == NDJSON else Text())
-    whole = await gather(turn)
+        frames = NdjsonFrames(turn) if accepted == NDJSON else TextFrames(turn)
+        return await stream(request, turn, frames)
+    wholes = await gather(turn)
     if accepted == TEXT:
-        return web.Response(text=whole.text)
-    return json_reply(_whole_body(turn, whole))
+        return web.Response(text=whole_text(wholes))
+    return json_reply(whole_body(turn, wholes))
 
 
 def preferred(accept: str) -> str:
@@ -130,72 +139,3 @@ def preferred(accept: str) -> str:
         if name in (TEXT, NDJSON, JSON) and quality > best_quality:
             best, best_quality = name, quality
     return best
-
-
-class Text:
-    """Nothing but the text."""
-
-    content_type = "text/plain; charset=utf-8"
-
-    def opening(self) -> bytes:
-        """Nothing."""
-        return b""
-
-    def token(self, event: TextEvent) -> bytes:
-        """The token's text; empty while a character is incomplete."""
-        return event.text.encode()
-
-    def closing(self, event: FinishedEvent) -> Iterable[bytes]:
-        """Nothing."""
-        return ()
-
-    def fault(self, error: TwostrokeError) -> bytes:
-        """Nothing: a message inside the text would be taken for the model's."""
-        return b""
-
-
-class NdjsonFrames:
-    """One JSON object a line."""
-
-    content_type = NDJSON
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._parts = ReadAnswer(turn.new_call_id)
-
-    def opening(self) -> bytes:
-        """Nothing."""
-        return b""
-
-    def token(self, event: TextEvent) -> bytes:
-        """`{"index", "token_id", "text"}`."""
-        self._parts.add(self._turn.read(event.text))
-        facts = {"index": event.index, "token_id": event.token_id, "text": event.text}
-        return dump(facts) + b"\n"
-
-    def closing(self, event: FinishedEvent) -> Iterable[bytes]:
-        """The finish reason, the counts, the timings; calls and reasoning where they are read."""
-        self._parts.add(self._turn.read_rest())
-        yield dump({"done": True, **_facts(self._turn, event, self._parts)}) + b"\n"
-
-    def fault(self, error: TwostrokeError) -> bytes:
-        """OpenAI's error object."""
-        return dump(error_body(error)) + b"\n"
-
-
-def _whole_body(turn: Turn, whole: Answer) -> dict[str, Any]:
-    return {"text": whole.parts.text, **_facts(turn, whole.finished, whole.parts)}
-
-
-def _facts(turn: Turn, finished: FinishedEvent, parts: ReadAnswer) -> dict[str, Any]:
-    calls = [call_shape(call) for call in parts.tool_calls]
-    sections = {} if turn.parser is None else {"reasoning": parts.reasoning, "tool_calls": calls}
-    return {
-        "model": turn.model.name,
-        "request_id": turn.request.request_id,
-        **sections,
-        "finish_reason": finish_reason(finished, called=bool(calls)),
-        "num_prompt_tokens": finished.num_prompt_tokens,
-        "num_completion_tokens": finished.num_completion_tokens,
-        "timings": timings_body(finished.timings),
-    }

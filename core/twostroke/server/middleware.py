@@ -137,13 +137,15 @@ def _log(request: web.Request, outcome: str) -> None:
 
 
 def _turn_facts(turn: Turn) -> str:
-    facts = f" model={turn.model.name} prompt_tokens={len(turn.request.prompt_ids)}"
-    finished = turn.finished
-    if finished is None:
+    facts = f" model={turn.model.name} prompt_tokens={turn.num_prompt_tokens}"
+    if len(turn.choices) > 1:
+        facts += f" choices={len(turn.choices)}"
+    ends = turn.ends
+    if not ends:
         return facts
     return (
-        f"{facts} completion_tokens={finished.num_completion_tokens} finish={finished.reason}"
-        f"{_timing_facts(finished.timings)}"
+        f"{facts} completion_tokens={turn.num_completion_tokens} "
+        f"finish={','.join(end.reason for end in ends)}{_timing_facts(turn.timings)}"
     )
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any, Required, TypedDict
+from typing import Any
 
-from aiohttp import web
 from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import TwostrokeError
 from twostroke.server.fields import Int, QueueFields, SamplingFields
-from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.replies import dump, error_body, timings_body, usage_body
-from twostroke.server.turn import Prompt, Turn, prepare
-from twostroke.text.tools import ToolUse
-from twostroke.types import Constraint, FinishedEvent
+from twostroke.server.turn import Turn
+from twostroke.types import FinishedEvent
 
 
 class StreamOptions(BaseModel):
@@ -30,6 +26,7 @@ class OpenAIFields(SamplingFields, QueueFields):
     """The fields both surfaces take. SDKs send others too: those are ignored."""
 
     model: str | None = None
+    n: Any = None  # `num_choices` checks it, and `best_of`
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop_token_ids: list[Int] | None = None
@@ -39,138 +36,71 @@ class OpenAIFields(SamplingFields, QueueFields):
         """Whether a stream ends with a chunk of token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    def sampling(self) -> dict[str, Any]:
+        """What was given, by the names of `SamplingParams`.
 
-async def begin(
-    request: web.Request,
-    body: OpenAIFields,
-    prompt: Prompt,
-    constraint: Constraint | None = None,
-    tools: ToolUse | None = None,
-    *,
-    reads_sections: bool = False,
-) -> Turn:
-    """Prepares the turn of a request; see `prepare`.
-
-    Raises:
-        TwostrokeError: the model, a parameter or the prompt is wrong.
-    """
-    given = body.sampling()
-    if body.stop_token_ids is not None:
-        given["stop_ids"] = frozenset(body.stop_token_ids)
-    turn: Turn = await prepare(
-        request.app[MODELS].find(body.model),
-        prompt,
-        given,
-        request_id=request[REQUEST_ID],
-        arrived_at=request[ARRIVED_AT],
-        scope=request[SCOPE],
-        constraint=constraint,
-        tools=tools,
-        reads_sections=reads_sections,
-    )
-    turn.request = body.scheduled(turn.request, turn.arrived_at)
-    request[TURN] = turn
-    return turn
+        Raises:
+            RequestError: two fields contradict each other.
+        """
+        given = super().sampling()
+        if self.stop_token_ids is not None:
+            given["stop_ids"] = frozenset(self.stop_token_ids)
+        return given
 
 
 def answer_body(
-    turns: Sequence[Turn], kind: str, prefix: str, choices: Sequence[dict[str, Any]]
+    turn: Turn, kind: str, prefix: str, choices: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The body of a whole answer, one choice a turn; its timings are the first one's."""
-    ends = Ends(len(turns))
-    total = None
-    for turn in turns:
-        assert turn.finished is not None, "a whole answer is written after its turns have finished"
-        total = ends.add(turn.finished)
-    finished = turns[0].finished
-    assert finished is not None
-    assert total is not None
+    """The body of whole answers. Of several, each also tells its own timings."""
+    if len(choices) > 1:
+        each = [timings_body(end.timings) for end in turn.ends]
+        choices = [{**c, "timings": timings} for c, timings in zip(choices, each, strict=True)]
     return {
-        **_head(turns[0], kind, prefix),
+        **_head(turn, kind, prefix),
         "choices": [{**choice, "index": i} for i, choice in enumerate(choices)],
-        "usage": usage_body(total),
-        "timings": timings_body(finished.timings),
+        "usage": usage_body(turn),
+        "timings": timings_body(turn.timings),
     }
 
 
 def _head(turn: Turn, kind: str, prefix: str) -> dict[str, Any]:
     return {
-        "id": f"{prefix}-{turn.request.request_id}",
+        "id": f"{prefix}-{turn.request_id}",
         "object": kind,
         "created": turn.created_at,
         "model": turn.model.name,
     }
 
 
-class Ends:
-    """Counts the choices of one request that have ended."""
-
-    def __init__(self, num_choices: int) -> None:
-        self._num_open = num_choices
-        self._num_completion_tokens = 0
-
-    def add(self, finished: FinishedEvent) -> FinishedEvent | None:
-        """One more end; of the last one, with the tokens of all. Mutates self.
-
-        The prompt is counted once.
-        """
-        self._num_open -= 1
-        self._num_completion_tokens += finished.num_completion_tokens
-        if self._num_open:
-            return None
-        return replace(finished, num_completion_tokens=self._num_completion_tokens)
-
-
-class FrameFields(TypedDict, total=False):
-    """What `SseFrames` is given by name."""
-
-    wants_usage: Required[bool]
-    index: int
-    ends: Ends
-    head: Turn
-
-
 class SseFrames:
-    """Server-sent events: chunks of one choice, the usage where it is asked for, `[DONE]`.
-
-    Where there are several choices, each has frames of its own; `ends` is common to them.
-    """
+    """Server-sent events: chunks of one choice each, the usage where it is asked for, `[DONE]`."""
 
     content_type = "text/event-stream; charset=utf-8"
 
-    def __init__(
-        self,
-        turn: Turn,
-        kind: str,
-        prefix: str,
-        *,
-        wants_usage: bool,
-        index: int = 0,
-        ends: Ends | None = None,
-        head: Turn | None = None,
-    ) -> None:
-        """`head` is the turn whose id all choices go by; None: `turn` itself."""
-        self._index = index
-        self._ends = ends or Ends(1)
-        self._head = _head(head or turn, kind, prefix)
+    def __init__(self, turn: Turn, kind: str, prefix: str, *, wants_usage: bool) -> None:
+        self._turn = turn
+        self._head = _head(turn, kind, prefix)
         # OpenAI sends `usage: null` in every other chunk once usage is asked for.
         self._no_usage: dict[str, None] = {"usage": None} if wants_usage else {}
 
-    def chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
-        """One chunk of the answer."""
-        numbered = {**choice, "index": self._index}
+    def chunk(self, index: int, choice: dict[str, Any], **more: Any) -> bytes:
+        """One chunk of the choice `index`."""
+        numbered = {**choice, "index": index}
         return _event({**self._head, "choices": [numbered], **self._no_usage, **more})
 
-    def closing_chunks(self, finished: FinishedEvent, choice: dict[str, Any]) -> Iterator[bytes]:
-        """The chunk with finish reason and timings; of the last choice, also the usage where asked
-        for, and `[DONE]`.
+    def closing_chunks(
+        self, index: int, finished: FinishedEvent, choice: dict[str, Any]
+    ) -> Iterator[bytes]:
+        """The chunk with finish reason and timings; of the last choice also the usage where it is
+        asked for, with the timings of all where there are several, and `[DONE]`.
         """
-        yield self.chunk(choice, timings=timings_body(finished.timings))
-        total = self._ends.add(finished)
-        if total is None:
+        turn = self._turn
+        yield self.chunk(index, choice, timings=timings_body(turn.with_blocked(finished.timings)))
+        if not turn.is_finished:
             return
         if self._no_usage:
-            yield _event({**self._head, "choices": [], "usage": usage_body(total)})
+            of_all = {"timings": timings_body(turn.timings)} if len(turn.choices) > 1 else {}
+            yield _event({**self._head, "choices": [], "usage": usage_body(turn), **of_all})
         yield b"data: [DONE]\n\n"
 
     def fault(self, error: TwostrokeError) -> bytes:

@@ -12,7 +12,8 @@ from typing import Any
 from aiohttp import web
 
 from twostroke.errors import RequestError, TwostrokeError, UnavailableError
-from twostroke.types import FinishedEvent, Timings
+from twostroke.server.turn import Turn
+from twostroke.types import Timings
 
 REQUEST_ID_HEADER = "X-Request-Id"
 
@@ -53,12 +54,12 @@ def timings_body(timings: Timings) -> dict[str, Any]:
     return timings.report()
 
 
-def usage_body(finished: FinishedEvent) -> dict[str, Any]:
-    """OpenAI's token counts."""
-    prompt, completion = finished.num_prompt_tokens, finished.num_completion_tokens
+def usage_body(turn: Turn) -> dict[str, Any]:
+    """OpenAI's token counts: of all choices, and of each prompt once."""
+    prompt, completion = turn.num_prompt_tokens, turn.num_completion_tokens
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": finished.num_cached_tokens},
+        "prompt_tokens_details": {"cached_tokens": turn.num_cached_tokens},
     }

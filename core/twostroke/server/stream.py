@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable
 from contextlib import aclosing, suppress
 from typing import Protocol
 
@@ -21,9 +21,9 @@ from aiohttp import HttpVersion11, web
 
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.model import TextEvent
-from twostroke.server.choices import answers
+from twostroke.server.answers import AnswerEvent, answers
 from twostroke.server.keys import REQUEST_ID
-from twostroke.server.turn import Turn, answer
+from twostroke.server.turn import Turn
 from twostroke.types import FinishedEvent
 
 logger = logging.getLogger("twostroke.server")
@@ -32,38 +32,32 @@ _FAULT_TIMEOUT_S = 5.0
 
 
 class Frames(Protocol):
-    """How a surface writes an answer as bytes. An empty frame is not sent."""
+    """How a surface writes the answers of a turn as bytes. An empty frame is not sent."""
 
     @property
     def content_type(self) -> str:
         """The Content-Type header."""
         ...
 
-    def opening(self) -> bytes:
-        """What stands before the first token."""
+    async def opening(self, index: int, event: AnswerEvent) -> bytes:
+        """What stands before the first token of the choice `index`, whose first event this is."""
         ...
 
-    def token(self, event: TextEvent) -> bytes:
-        """One token."""
+    def token(self, index: int, event: TextEvent) -> bytes:
+        """One token of the choice `index`."""
         ...
 
-    def closing(self, event: FinishedEvent) -> Iterable[bytes]:
-        """What stands after the last token."""
+    def closing(self, index: int, event: FinishedEvent) -> Iterable[bytes]:
+        """What stands after the last token of the choice `index`."""
         ...
 
     def fault(self, error: TwostrokeError) -> bytes:
-        """What tells a client that the answer broke off."""
+        """What tells a client that the answers broke off."""
         ...
 
 
-Sibling = tuple[Turn, Frames]
-"""Another choice of a request, and how it is written."""
-
-
-async def stream(
-    request: web.Request, turn: Turn, frames: Frames, *, siblings: Sequence[Sibling] = ()
-) -> web.StreamResponse:
-    """Answers `request` with the frames of a turn; with several choices, of its siblings too.
+async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.StreamResponse:
+    """Answers `request` with the frames of a turn; those of several choices come as they are made.
 
     Raises:
         TwostrokeError: the turn failed before its first event; nothing was sent.
@@ -78,8 +72,7 @@ async def stream(
     )
     turn.note_blocked(0.0)
     try:
-        made = _all_frames([(turn, frames), *siblings]) if siblings else _frames(turn, frames)
-        async with aclosing(made) as written:
+        async with aclosing(_frames(turn, frames)) as written:
             async for frame in written:
                 turn.note_blocked(await _send(request, response, frame))
         await _within(WRITE_TIMEOUT_S, response.write_eof())
@@ -92,33 +85,16 @@ async def stream(
 
 async def _frames(turn: Turn, frames: Frames) -> AsyncGenerator[bytes, None]:
     """The frames in order; the first is yielded only once the first event is there."""
-    is_open = False
-    async with aclosing(answer(turn)) as events:
-        async for event in events:
-            if not is_open:
-                is_open = True
-                yield frames.opening()
-            if isinstance(event, TextEvent):
-                yield frames.token(event)
-            else:
-                for frame in frames.closing(event):
-                    yield frame
-
-
-async def _all_frames(choices: Sequence[Sibling]) -> AsyncGenerator[bytes, None]:
-    """The frames of several choices, as they come; the openings with the first event of any."""
-    is_open = False
-    async with aclosing(answers([turn for turn, _ in choices])) as events:
+    begun: set[int] = set()
+    async with aclosing(answers(turn)) as events:
         async for index, event in events:
-            if not is_open:
-                is_open = True
-                for _, frames in choices:
-                    yield frames.opening()
-            frames = choices[index][1]
+            if index not in begun:
+                begun.add(index)
+                yield await frames.opening(index, event)
             if isinstance(event, TextEvent):
-                yield frames.token(event)
+                yield frames.token(index, event)
             else:
-                for frame in frames.closing(event):
+                for frame in frames.closing(index, event):
                     yield frame
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -20,12 +21,22 @@ from aiohttp import web
 from twostroke.errors import InstallError
 from twostroke.server.keys import ARRIVED_AT, REQUEST_ID, TURN
 from twostroke.server.turn import Turn
+from twostroke.timings import Timings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
 _SERVICE = "twostroke"
-Stage = tuple[str, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of a turn, by `time.monotonic`; of several choices, `choice` says whose it is."""
+
+    name: str
+    began: float
+    ended: float
+    choice: int | None = None
 
 
 class Traces:
@@ -79,9 +90,12 @@ class Traces:
         if status is None or status >= 500:
             span.set_status(Status(StatusCode.ERROR))
         context = set_span_in_context(span, parent)
-        for name, began, ended in stages(turn) if turn is not None else ():
-            stage = self._tracer.start_span(name, context=context, start_time=to_ns(began))
-            stage.end(to_ns(ended))
+        for stage in stages(turn) if turn is not None else ():
+            facts = {} if stage.choice is None else {"twostroke.choice": stage.choice}
+            below = self._tracer.start_span(
+                stage.name, context=context, start_time=to_ns(stage.began), attributes=facts
+            )
+            below.end(to_ns(stage.ended))
         span.end()
 
     def close(self) -> None:
@@ -90,9 +104,8 @@ class Traces:
 
 
 def stages(turn: Turn) -> Iterator[Stage]:
-    """The stages a turn went through: name, begin and end, by `time.monotonic`."""
-    arrived_at = turn.arrived_at
-    began = arrived_at
+    """The stages a turn went through, and each of its choices that ended well."""
+    began = turn.arrived_at
     prepared = turn.prepared
     for name, stage_ms in (
         ("template", prepared.template_ms),
@@ -100,18 +113,24 @@ def stages(turn: Turn) -> Iterator[Stage]:
         ("constraint", prepared.constraint_ms),
     ):
         if stage_ms is not None:
-            yield name, began, began + stage_ms / 1e3
+            yield Stage(name, began, began + stage_ms / 1e3)
             began += stage_ms / 1e3
-    timings = turn.finished.timings if turn.finished is not None else None
-    if timings is None or timings.ttft_ms is None or timings.prefill_ms is None:
+    for index, choice in enumerate(turn.choices):
+        if choice.finished is not None:
+            which = index if len(turn.choices) > 1 else None
+            yield from _stages_of(choice.finished.timings, turn.arrived_at, which)
+
+
+def _stages_of(timings: Timings, arrived_at: float, choice: int | None) -> Iterator[Stage]:
+    if timings.ttft_ms is None or timings.prefill_ms is None:
         return
     first_token_at = arrived_at + timings.ttft_ms / 1e3
     prefill_at = first_token_at - timings.prefill_ms / 1e3
     if timings.queued_ms is not None:
-        yield "queue", prefill_at - timings.queued_ms / 1e3, prefill_at
-    yield "prefill", prefill_at, first_token_at
+        yield Stage("queue", prefill_at - timings.queued_ms / 1e3, prefill_at, choice)
+    yield Stage("prefill", prefill_at, first_token_at, choice)
     if timings.decode_ms is not None:
-        yield "decode", first_token_at, first_token_at + timings.decode_ms / 1e3
+        yield Stage("decode", first_token_at, first_token_at + timings.decode_ms / 1e3, choice)
 
 
 def _is_named() -> bool:
@@ -139,8 +158,10 @@ def _attributes(
     if turn is None:
         return facts
     facts["gen_ai.request.model"] = turn.model.name
-    facts["gen_ai.usage.input_tokens"] = len(turn.request.prompt_ids)
-    if turn.finished is not None:
-        facts["gen_ai.usage.output_tokens"] = turn.finished.num_completion_tokens
-        facts["gen_ai.response.finish_reasons"] = [turn.finished.reason.value]
+    facts["gen_ai.usage.input_tokens"] = turn.num_prompt_tokens
+    if len(turn.choices) > 1:
+        facts["gen_ai.request.choice.count"] = len(turn.choices)
+    if turn.ends:
+        facts["gen_ai.usage.output_tokens"] = turn.num_completion_tokens
+        facts["gen_ai.response.finish_reasons"] = [end.reason.value for end in turn.ends]
     return facts

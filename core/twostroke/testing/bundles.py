@@ -22,7 +22,7 @@ from twostroke.bundle.manifest import (
     Tokens,
     both_strokes,
 )
-from twostroke.testing.echo_session import EchoGraph
+from twostroke.testing.echo_graph import EchoGraph
 
 BOS, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SEPARATOR = "→"
@@ -67,13 +67,15 @@ def make_echo_bundle(
     eos_ids: tuple[int, ...] = (2,),
     generation: GenerationDefaults | None = None,
     chat_template: str | None = CHAT_TEMPLATE,
+    read_delay_s_per_token: float = 0.0,
 ) -> Path:
     """Writes a sealed bundle at `folder` (which must not exist) and answers its path.
 
     Its generation defaults say temperature 0, so that an answer is the same each time unless a
     request asks for more. Each of `dialects` gets a pair of graphs, which are told the lengths of
     their rows by an attention mask where `attention_mask` says so, and answer the `logits` that
-    `EchoGraph` describes. `eos_ids` may hold more than the one the graphs answer (the first).
+    `EchoGraph` describes. Prefill takes `read_delay_s_per_token` longer than it must. `eos_ids` may
+    hold more than the one the graphs answer (the first).
 
     Raises:
         BundleError: `folder` exists.
@@ -89,6 +91,7 @@ def make_echo_bundle(
         position_ids=position_ids,
         attention_mask=attention_mask,
         logits=logits,
+        read_delay_s_per_token=read_delay_s_per_token,
     )
     manifest = Manifest(
         name=name,
@@ -104,14 +107,18 @@ def make_echo_bundle(
         generation=generation or GenerationDefaults(temperature=0.0),
     )
     with sealing(folder) as out:
-        for fact in manifest.graphs:
-            text = json.dumps(dataclasses.asdict(graph) | {"dialect": fact.dialect})
-            (out / fact.file).write_text(text, encoding="utf-8")
+        _write_graphs(out, graph, manifest)
         tokenizer.save(str(out / "tokenizer.json"))
         if chat_template is not None:
             (out / "chat_template.jinja").write_text(chat_template, encoding="utf-8")
         seal(out, manifest)
     return folder
+
+
+def _write_graphs(folder: Path, graph: EchoGraph, manifest: Manifest) -> None:
+    for fact in manifest.graphs:
+        text = json.dumps(dataclasses.asdict(graph) | {"dialect": fact.dialect})
+        (folder / fact.file).write_text(text, encoding="utf-8")
 
 
 def _architecture(graph: EchoGraph) -> Architecture:

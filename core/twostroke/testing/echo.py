@@ -22,7 +22,6 @@ is paid for when it is allocated).
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,8 +39,9 @@ from twostroke.backends.protocol import (
     Device,
     ProbeResult,
 )
-from twostroke.errors import BackendError, BundleError
-from twostroke.testing.echo_session import EchoGraph, EchoSession
+from twostroke.errors import BackendError
+from twostroke.testing.echo_graph import read_graph
+from twostroke.testing.echo_session import EchoSession
 from twostroke.types import Stroke
 
 GARBAGE = -1  # no token
@@ -136,13 +136,7 @@ class EchoBackend:
         Raises:
             BundleError: the file is no echo graph.
         """
-        try:
-            facts = EchoGraph(**json.loads(graph.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError) as error:
-            raise BundleError(
-                f"{graph} is no echo graph ({type(error).__name__}). Make an echo bundle with "
-                f"twostroke.testing.bundles.make_echo_bundle."
-            ) from error
+        facts = read_graph(graph)
         self.num_open_sessions += 1
         return EchoSession(self, facts, stroke)
 

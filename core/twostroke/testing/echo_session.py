@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -25,42 +23,11 @@ from twostroke.bundle.contract import (
     present_names,
 )
 from twostroke.errors import BackendError, EngineError
-from twostroke.types import Stroke, TokenId
+from twostroke.testing.echo_graph import EchoGraph, echo_logits
+from twostroke.types import Stroke
 
 if TYPE_CHECKING:
     from twostroke.testing.echo import EchoBackend, EchoBuffer
-
-WANTED_LOGIT = 8.0
-NOISE_LOGIT = 4.0
-"""The wanted token has 8, all others lie in [0, 4): greedy is sure, temperature 1 is not."""
-
-MAX_EXACT_ID = 2**24
-"""float32 holds every whole number below this exactly."""
-
-
-@dataclass(frozen=True, slots=True)
-class EchoGraph:
-    """What stands in an echo graph file (JSON)."""
-
-    vocab_size: int
-    num_layers: int
-    num_kv_heads: int
-    head_dim: int
-    separator_id: TokenId
-    eos_id: TokenId
-    position_ids: bool = False
-    attention_mask: bool = False  # tells the rows' lengths instead of seqlens_k
-    logits: str = "chosen"  # by prefill's logit_index; "tail": by num_logits_to_keep; "all"
-    dialect: str = "fused"
-
-
-def next_token(graph: EchoGraph, history: list[TokenId]) -> TokenId:
-    """The separator, then all that stood before it, then the end of the sequence."""
-    if graph.separator_id not in history:
-        return graph.separator_id
-    length = history.index(graph.separator_id)
-    repeated = len(history) - length - 1
-    return history[repeated] if repeated < length else graph.eos_id
 
 
 class EchoSession:
@@ -112,7 +79,8 @@ class EchoSession:
         options, is_decode = self.backend.options, self.stroke is Stroke.DECODE
         number = self.backend.num_runs[self.stroke]
         self.backend.num_runs[self.stroke] += 1
-        delay_s = options.prefill_delay_s_per_token * num_tokens
+        delay_s_per_token = options.prefill_delay_s_per_token + self.graph.read_delay_s_per_token
+        delay_s = delay_s_per_token * num_tokens
         if is_decode or is_verification:
             delay_s = options.step_delay_s * (1 if is_decode else num_tokens)
         self._wait(delay_s, is_cut)
@@ -213,12 +181,7 @@ class EchoBinding:
         first = self._present[0][row, 0, :end, 0]  # [end]
         if any(not np.array_equal(side[row, -1, :end, -1], first) for side in self._present[1:]):
             raise EngineError(f"echo: the layers of row {row} disagree about its tokens")
-        graph = self._session.graph
-        history = first.astype(np.int64)  # [end]
-        noise = np.random.default_rng(zlib.crc32(history.tobytes()))
-        logits = noise.random(graph.vocab_size, dtype=np.float32) * np.float32(NOISE_LOGIT)
-        logits[next_token(graph, history.tolist())] = WANTED_LOGIT
-        return logits
+        return echo_logits(self._session.graph, first.astype(np.int64))
 
 
 def _arrays(buffers: Mapping[str, Buffer]) -> dict[str, Array]:

@@ -7,6 +7,7 @@ it, within limits on time and size.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,10 @@ from twostroke.text.messages import Message, check_messages
 from twostroke.text.sandbox import LimitedEnvironment
 from twostroke.text.template_source import template_source, tokenizer_config
 from twostroke.text.tokenizer import Tokenizer
+from twostroke.text.tool_messages import for_templates
 
 _EXTRA_CHARS = 1_000_000
+_REASONING = ("thinking", "reasoning")  # names beside `reasoning_content`
 _COPIES = 4  # how often a template may repeat what it was given
 
 
@@ -38,6 +41,7 @@ class ChatTemplate:
             BundleError: it is not a Jinja template.
         """
         self.source = source
+        self._reasoning_names = [name for name in _REASONING if _mentions(source, name)]
         self._tokens = dict(tokens or {})
         try:
             with limited(Budget(max_chars=_EXTRA_CHARS)):
@@ -97,7 +101,7 @@ class ChatTemplate:
         num_chars += len(json.dumps(tools or ()))
         names = {
             **self._tokens,
-            "messages": messages,
+            "messages": for_templates(messages, self._reasoning_names),
             "tools": tools,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
@@ -111,6 +115,14 @@ class ChatTemplate:
             raise _refusal("ran out of memory") from None
         except Exception as error:  # a template can raise anything that Python can
             raise _refusal(f"refuses this conversation: {_sentence(error)}") from None
+
+
+def _mentions(source: str, name: str) -> bool:
+    """Whether a template reads a field of messages."""
+    quoted = f"""['"]{name}['"]"""
+    return (
+        re.search(rf"message(\.{name}\b|\[{quoted}])|{quoted}\s+in\s+message", source) is not None
+    )
 
 
 def _num_chars(message: Mapping[str, Any]) -> int:

@@ -21,6 +21,45 @@ To call one, answer with its name and its arguments as JSON within <tool_call></
 </tool_call>"""
 
 
+class Arguments(dict[str, Any]):
+    """The arguments of a call, for templates: an object, and its JSON wherever it becomes text.
+
+    Some templates go through it or apply `tojson`; others add it to a text as it came.
+    """
+
+    def __str__(self) -> str:
+        return _dumped(dict(self))
+
+    def __add__(self, after: str) -> str:
+        return str(self) + after
+
+    def __radd__(self, before: str) -> str:
+        return before + str(self)
+
+
+def for_templates(
+    messages: Sequence[Mapping[str, Any]], reasoning_names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Checked messages with `Arguments`, and with reasoning by the names that a template has."""
+    shown = [dict(message) for message in messages]
+    for message in shown:
+        calls = message.get("tool_calls", ())
+        # gpt-oss refuses both beside a call: what was said before it takes the place of a thought.
+        is_told = "reasoning_content" in message and not (calls and message["content"])
+        for name in reasoning_names if is_told else ():
+            message[name] = message["reasoning_content"]
+        if calls:
+            message["tool_calls"] = [_for_template(call) for call in calls]
+    return shown
+
+
+def _for_template(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call["function"])
+    if isinstance(function["arguments"], Mapping):
+        function["arguments"] = Arguments(function["arguments"])
+    return {**call, "function": function}
+
+
 def check_calls(calls: Any, path: str) -> list[dict[str, Any]]:
     """The `tool_calls` of an assistant's message as chat templates expect them.
 

@@ -12,6 +12,10 @@ from twostroke.text.valid_unicode import check_unicode
 
 MAX_TOOLS = 128
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}")
+_CHOICES = (
+    '"none", "auto", "required", {"type": "function", "function": {"name": …}} or '
+    '{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}'
+)
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -34,13 +38,15 @@ class Tool:
 class ToolUse:
     """What a request says about functions. Never empty of `tools`.
 
-    `choice` is `auto` (the model decides), `required` (it must call one) or `named` (it must call
-    the only one that is left in `tools`). Without `parallel` it may call one at most.
+    `tools` may be called. `choice` is `auto` (the model decides), `required` (it must call one) or
+    `named` (it must call the only one that is left in `tools`). Without `parallel` it may call one
+    at most. `listed` is what the model is told of where that is more than `tools`.
     """
 
     tools: tuple[Tool, ...]
     choice: Literal["auto", "required", "named"] = "auto"
     parallel: bool = True
+    listed: tuple[Tool, ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -48,9 +54,15 @@ class ToolUse:
         return frozenset(tool.name for tool in self.tools)
 
     @property
+    def told(self) -> tuple[Tool, ...]:
+        """The functions that the model is told of."""
+        return self.listed or self.tools
+
+    @property
     def is_enforced(self) -> bool:
         """Whether a grammar guides the answer, or the part of it that is a call."""
-        return self.choice != "auto" or not self.parallel or any(tool.strict for tool in self.tools)
+        is_guided = not self.parallel or bool(self.listed) or any(t.strict for t in self.tools)
+        return self.choice != "auto" or is_guided
 
 
 def tool_use(tools: Any, choice: Any = None, parallel: bool | None = None) -> ToolUse | None:
@@ -65,36 +77,53 @@ def tool_use(tools: Any, choice: Any = None, parallel: bool | None = None) -> To
     if choice is None:
         choice = "auto"
     if choice not in ("none", "auto", "required") and not isinstance(choice, Mapping):
-        raise RequestError(
-            'tool_choice must be "none", "auto", "required" or '
-            '{"type": "function", "function": {"name": …}}.',
-            param="tool_choice",
-        )
+        raise RequestError(f"tool_choice must be {_CHOICES}.", param="tool_choice")
     if choice in ("none", "auto") and not checked:
         return None
     if not checked:
         raise RequestError("tool_choice asks for a call; tools is empty.", param="tools")
     if choice == "none":
         return None
+    is_parallel = parallel is not False
     if isinstance(choice, Mapping):
-        return ToolUse((_named(checked, choice),), "named", parallel=False)
-    return ToolUse(checked, "auto" if choice == "auto" else "required", parallel is not False)
+        if choice.get("type") == "allowed_tools":
+            return _allowed(checked, choice.get("allowed_tools"), is_parallel)
+        return ToolUse((_named(checked, choice, "tool_choice"),), "named", parallel=False)
+    return ToolUse(checked, "auto" if choice == "auto" else "required", is_parallel)
 
 
-def _named(tools: Sequence[Tool], choice: Mapping[str, Any]) -> Tool:
-    function = choice.get("function")
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if choice.get("type") != "function" or not isinstance(name, str):
+def _allowed(tools: tuple[Tool, ...], allowed: Any, is_parallel: bool) -> ToolUse:
+    """Some of the functions; the model is told of all, so that its prompt stays the same."""
+    path = "tool_choice.allowed_tools"
+    names = allowed.get("tools") if isinstance(allowed, Mapping) else None
+    if not isinstance(allowed, Mapping) or not isinstance(names, list) or not names:
         raise RequestError(
-            'tool_choice must be {"type": "function", "function": {"name": …}}.',
-            param="tool_choice",
+            f'{path} must be {{"mode": "auto" or "required", "tools": [{{"type": "function", '
+            '"function": {"name": …}}, …]}.',
+            param=path,
+        )
+    mode = allowed.get("mode", "auto")
+    if mode not in ("auto", "required"):
+        raise RequestError(f'{path}.mode must be "auto" or "required".', param=f"{path}.mode")
+    chosen = [_named(tools, each, f"{path}.tools[{i}]") for i, each in enumerate(names)]
+    may_be_called = tuple(tool for tool in tools if tool in chosen)
+    listed = () if may_be_called == tools else tools
+    return ToolUse(may_be_called, "auto" if mode == "auto" else "required", is_parallel, listed)
+
+
+def _named(tools: Sequence[Tool], choice: Any, path: str) -> Tool:
+    function = choice.get("function") if isinstance(choice, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str) or choice.get("type") != "function":
+        raise RequestError(
+            f'{path} must be {{"type": "function", "function": {{"name": …}}}}.', param=path
         )
     for tool in tools:
         if tool.name == name:
             return tool
     raise RequestError(
-        f"tool_choice names {name[:128]!r}; tools holds {', '.join(t.name for t in tools)}.",
-        param="tool_choice",
+        f"{path} names {name[:128]!r}; tools holds {', '.join(t.name for t in tools)}.",
+        param=path,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 import coolcpu
@@ -10,7 +9,6 @@ import pytest
 
 from twostroke.backends import BackendSpec
 from twostroke.testing.conformance import BackendConformance
-from twostroke.testing.onnx_bundles import make_onnx_bundle
 
 
 class TestCoolCpu(BackendConformance):
@@ -19,7 +17,3 @@ class TestCoolCpu(BackendConformance):
     @pytest.fixture
     def spec(self) -> BackendSpec:
         return coolcpu.twostroke_backends()[0]
-
-    @pytest.fixture
-    def bundle(self, tmp_path: Path) -> Path:
-        return make_onnx_bundle(tmp_path / "tiny")

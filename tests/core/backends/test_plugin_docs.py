@@ -1,7 +1,8 @@
-"""The guide for plugin authors names what the code has."""
+"""The guide for authors of plugins names what the code has, with its exact signatures."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import tomllib
@@ -10,35 +11,80 @@ from pathlib import Path
 import pytest
 
 from twostroke import errors
-from twostroke.backends import hookspecs, ort, protocol
+from twostroke.backends import capabilities, hookspecs, ort, protocol
+from twostroke.testing.kit import CHECKS
 
 ROOT = Path(__file__).resolve().parents[3]
-GUIDE = (ROOT / "docs" / "plugin-authors.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+BLOCKS = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)]
 
 
-def test_every_hook_is_named():
-    hooks = [name for name in vars(hookspecs) if name.startswith("twostroke_")]
-    assert hooks
-    for hook in hooks:
-        assert f"`{hook}`" in GUIDE or f"def {hook}(" in GUIDE
+def members(cls: ast.ClassDef) -> dict[str, str]:
+    """The signatures of a protocol's members; an attribute stands for a property."""
+    told = {}
+    for member in cls.body:
+        if isinstance(member, ast.AnnAssign):
+            told[ast.unparse(member.target)] = ast.unparse(member.annotation)
+        elif isinstance(member, ast.FunctionDef):
+            returned = ast.unparse(member.returns)
+            is_property = any(ast.unparse(d) == "property" for d in member.decorator_list)
+            signature = f"({ast.unparse(member.args)}) -> {returned}"
+            told[member.name] = returned if is_property else signature
+    return told
 
 
-@pytest.mark.parametrize("name", ["Backend", "Buffer", "Session", "Binding"])
-def test_every_member_of_the_protocol_is_named(name):
-    (row,) = [line for line in GUIDE.splitlines() if line.startswith(f"| `{name}` |")]
-    named = set(re.findall(r"`(\w+)`", row.split("|")[2]))
-    members = {m for m, _ in inspect.getmembers(getattr(protocol, name)) if not m.startswith("_")}
-    assert named == members
+def protocols(tree: ast.Module) -> dict[str, dict[str, str]]:
+    return {
+        node.name: members(node)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(b) == "Protocol" for b in node.bases)
+    }
 
 
-def test_the_spec_in_the_guide_has_fields_that_exist():
-    block = GUIDE.split("BackendSpec(\n")[1].split("        )\n")[0]
-    given = re.findall(r"^\s+(\w+)=", block, re.MULTILINE)
-    fields = inspect.signature(protocol.BackendSpec).parameters
-    assert set(given) <= fields.keys()
-    required = {name for name, field in fields.items() if field.default is field.empty}
-    assert required <= set(given)
-    assert f"api_version={protocol.API_VERSION}," in block
+def in_guide() -> dict[str, dict[str, str]]:
+    return {name: told for block in BLOCKS for name, told in protocols(block).items()}
+
+
+@pytest.mark.parametrize("module", [protocol, capabilities])
+def test_every_protocol_stands_with_its_exact_signatures(module):
+    written = protocols(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+    assert written
+    told = in_guide()
+    for name, signatures in written.items():
+        assert told.get(name) == signatures, f"docs/plugins.md differs from the code for {name}"
+
+
+def test_the_guide_has_no_protocol_that_is_gone():
+    for name in in_guide():
+        assert hasattr(protocol, name) or hasattr(capabilities, name), name
+
+
+def test_the_hooks_stand_with_their_exact_signatures():
+    told = {
+        node.name: f"({ast.unparse(node.args)}) -> {ast.unparse(node.returns)}"
+        for block in BLOCKS
+        for node in block.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("twostroke_")
+        if not node.decorator_list
+    }
+    written = {
+        name: str(inspect.signature(function)).replace("'", "")
+        for name, function in vars(hookspecs).items()
+        if name.startswith("twostroke_")
+    }
+    assert told == written
+
+
+def test_the_spec_has_every_field_there_is():
+    (call,) = [
+        node
+        for block in BLOCKS
+        for node in ast.walk(block)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "BackendSpec"
+    ]
+    assert {k.arg for k in call.keywords} == set(inspect.signature(protocol.BackendSpec).parameters)
+    assert f"api_version={protocol.API_VERSION}," in GUIDE
+    assert f"this one is {protocol.API_VERSION}." in GUIDE
 
 
 def test_the_names_of_the_shared_ground_and_the_errors_exist():
@@ -46,9 +92,17 @@ def test_the_names_of_the_shared_ground_and_the_errors_exist():
     for name in re.findall(r"`(\w+)(?:\(\))?`", ground.split("|---|---|")[1]):
         if not name.startswith("get_"):
             assert hasattr(ort, name), name
-    table = GUIDE.split("## Errors")[1]
-    for name in re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE):
+    table = GUIDE.split("## Errors")[1].split("## The kit")[0]
+    names = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert names
+    for name in names:
         assert issubclass(getattr(errors, name), errors.TwostrokeError)
+
+
+def test_every_check_of_the_kit_stands_with_what_it_proves():
+    table = GUIDE.split("## The kit")[1].split("## API versions")[0]
+    told = re.findall(r"^\| `([\w-]+)` \| (.+) \|$", table, re.MULTILINE)
+    assert told == [(check.name, check.about) for check in CHECKS]
 
 
 def test_the_example_is_a_package_of_its_own_with_the_entry_point():

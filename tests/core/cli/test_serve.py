@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 
 from twostroke.cli import main
+from twostroke.testing.onnx_bundles import make_onnx_bundle
 
 
 @pytest.fixture
@@ -111,3 +112,20 @@ def test_devices_are_measured_unless_the_yaml_says_no(echo_bundle, monkeypatch, 
     for load in (*loads, server_run._loader(config)):
         load(config.models[0], lambda progress: None)
     assert [named["measure_device"] for named in asked] == [setting, setting]
+
+
+@pytest.mark.parametrize("num_models", [1, 2])
+def test_several_models_on_the_processor_share_its_threads(serving, tmp_path, num_models):
+    bundle = make_onnx_bundle(tmp_path / "tiny")
+    models = [f"{{name: m{i}, source: {bundle}, backend: cpu}}" for i in range(num_models)]
+    told = "{port: 0, measure_device: false}"
+    (tmp_path / "config.yaml").write_text(f"server: {told}\nmodels: [{', '.join(models)}]\n")
+    _, line = serving("--log-level", "warning")
+    with urllib.request.urlopen(f"{line.split()[-1]}/health", timeout=120) as answer:
+        health = json.load(answer)
+    threads = [
+        placed["threads"] for model in health["models"] for placed in model["placement"].values()
+    ]
+    assert len(threads) == 2 * num_models
+    assert [each["is_shared"] for each in threads] == [num_models > 1] * len(threads)
+    assert len({each["num_threads"] for each in threads}) == 1

@@ -99,3 +99,14 @@ def test_on_and_off_may_be_written_without_quotes(tmp_path, written, mode):
     path = tmp_path / "config.yaml"
     path.write_text(f"models: [{{name: a, source: b, speculation: {{mode: {written}}}}}]")
     assert load_config(path).models[0].speculation.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("written", "reuse"),
+    [("exact", "exact"), ("all", "all"), ("off", "off"), ("false", "off"), ("true", "exact")],
+)
+def test_reuse_of_prefixes_is_a_word_or_yes_or_no(tmp_path, written, reuse):
+    path = tmp_path / "config.yaml"
+    kv = f"kv: {{prefixes: {{reuse: {written}}}}}"
+    path.write_text(f"models: [{{name: a, source: b, {kv}}}]")
+    assert load_config(path).models[0].kv.prefixes.reuse == reuse

@@ -12,7 +12,8 @@ def test_the_defaults_are_those_of_the_configuration():
     limits, scheduler = EngineLimits(), SchedulerConfig()
     assert limits.max_rows == scheduler.max_rows
     assert limits.max_queue == scheduler.max_queue
-    assert limits.prefill_chunk_tokens == scheduler.prefill_chunk_tokens
+    assert limits.prefill_chunk_tokens is None  # what the configuration calls auto
+    assert scheduler.prefill_chunk_tokens == "auto"
 
 
 def test_every_value_out_of_range_is_named_at_once():

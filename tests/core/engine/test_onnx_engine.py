@@ -182,7 +182,7 @@ def test_a_row_is_filled_to_the_last_token_of_the_context(open_engine, recorder,
 @pytest.mark.parametrize("placement", PLACEMENTS.values(), ids=PLACEMENTS)
 def test_reused_prefixes_give_what_a_fresh_engine_gives(open_engine, recorder, placement):
     limits = {"max_rows": 4, "prefill_chunk_tokens": 16}
-    fresh = open_engine(1, "fused", "fused", reuse_prefixes=False, **limits)
+    fresh = open_engine(1, "fused", "fused", reuse_prefixes="off", **limits)
     engine = open_engine(*placement, **limits)
     system = make_requests(engine.vocab_size)[5].prompt_ids  # 100 tokens
     sampling = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
@@ -208,7 +208,7 @@ def test_drafts_change_nothing(open_engine, recorder, placement):
     choice = random.Random(9)
     answers = []
     for mode in ("off", "auto"):
-        engine = open_engine(*placement, max_rows=4, speculation=mode, reuse_prefixes=False)
+        engine = open_engine(*placement, max_rows=4, speculation=mode, reuse_prefixes="off")
         speculation = engine._intake._scheduler.speculation
         if mode == "auto" and speculation is not None:
             speculation.mode = "on"  # auto would decide by the clock

@@ -204,7 +204,7 @@ def test_a_scored_prompt_is_read_whole(talk):
 
 
 def test_without_reuse_every_prompt_is_computed(make_engine, recorder):
-    limits = EngineLimits(reuse_prefixes=False, prefill_chunk_tokens=16, kv_budget_bytes=2**20)
+    limits = EngineLimits(reuse_prefixes="off", prefill_chunk_tokens=16, kv_budget_bytes=2**20)
     talk = Conversation(make_engine(started=False, limits=limits).engine, recorder)
     for _ in range(2):
         assert talk.ask(LONG) == [SEPARATOR_ID, *LONG]

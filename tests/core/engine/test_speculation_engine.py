@@ -31,7 +31,7 @@ def limits(mode: str = "on", **others: object) -> EngineLimits:
     return EngineLimits(
         prefill_chunk_tokens=16,
         kv_budget_bytes=2**20,
-        reuse_prefixes=False,
+        reuse_prefixes="off",
         speculation=mode,
         **others,
     )

@@ -58,7 +58,7 @@ def test_a_kept_row_loses_its_tail_only_and_serves_on(idling, recorder, options)
 
 
 def test_rows_that_are_not_kept_go_back_whole(make_engine, recorder):
-    limits = EngineLimits(max_rows=2, kv_budget_bytes=2**20, reuse_prefixes=False)
+    limits = EngineLimits(max_rows=2, kv_budget_bytes=2**20, reuse_prefixes="off")
     echo = make_engine(started=False, limits=limits, idle_after_s=0.0)
     serve(echo, recorder, "only", LONG)
     touched = echo.engine.stats().kv_tokens_touched
@@ -94,7 +94,7 @@ def test_memory_goes_back_at_once_where_old_rows_hold_more_than_the_budget(make_
 
 
 def test_a_backend_that_cannot_give_back_is_asked_once(make_engine, recorder, monkeypatch, caplog):
-    limits = EngineLimits(max_rows=2, kv_budget_bytes=2**20, reuse_prefixes=False)
+    limits = EngineLimits(max_rows=2, kv_budget_bytes=2**20, reuse_prefixes="off")
     echo = make_engine(started=False, limits=limits, idle_after_s=0.0)
     asked = []
     monkeypatch.setattr(

@@ -7,7 +7,7 @@ from twostroke.errors import EngineError, RequestError
 from twostroke.grammar import Grammars
 from twostroke.grammar.calls import calls_constraint
 from twostroke.testing.bundles import byte_tokenizer
-from twostroke.text.parsers import Setup
+from twostroke.text.parsers import CallStyle, Setup
 from twostroke.text.parsers.families import FAMILIES
 from twostroke.text.tools import tool_use
 
@@ -19,6 +19,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 SPECS = {spec.name: spec for spec in FAMILIES}
+UNMARKED = {"gpt_oss", "llama3", "pythonic"}  # nothing says where a call of theirs begins
 
 
 def tools(*, strict=False):
@@ -52,10 +53,21 @@ class Vocabulary:
         return matcher.is_complete or EOS in matcher.allowed(self.core.get_vocab_size())
 
 
-def written(form, *names):
-    separator = form.separator or ""
+def arguments(form, **values):
+    if form.style is CallStyle.PYTHON:
+        return ", ".join(f"{key}={value}" for key, value in values.items())
+    if form.style is CallStyle.TAGGED:
+        tags = form.argument
+        parts = [tags.before_name, tags.before_value, tags.after]
+        return "".join(f"{parts[0]}{key}{parts[1]}{values[key]}{parts[2]}" for key in values)
+    return "{" + ",".join(f'"{key}":{value}' for key, value in values.items()) + "}"
+
+
+def written(form, *names, **values):
+    separator, values = form.separator or "", values or {"a": 5}
     calls = [
-        form.before_name + name + form.before_arguments + '{"a":5}' + form.after for name in names
+        form.before_name + name + form.before_arguments + arguments(form, **values) + form.after
+        for name in names
     ]
     return form.opening + separator.join(calls) + form.closing
 
@@ -70,7 +82,8 @@ def test_required_is_calls_and_nothing_else(tmp_path, family, special):
     one = written(spec.calls, "f")
     assert words.takes(constraint, one)
     assert not words.takes(constraint, "hello")
-    assert not words.takes(constraint, one.replace('"a"', '"b"'))
+    assert not words.takes(constraint, written(spec.calls, "f", b=5))
+    assert not words.takes(constraint, written(spec.calls, "f", a='"5"'))
     assert not words.takes(constraint, written(spec.calls, "h"))
     if spec.calls.separator is not None:
         assert words.takes(constraint, written(spec.calls, "f", "g"))
@@ -98,7 +111,7 @@ def test_a_model_may_think_first(tmp_path, special):
 
 
 @pytest.mark.parametrize("special", [True, None])
-@pytest.mark.parametrize("family", sorted(SPECS.keys() - {"gpt_oss", "llama3"}))
+@pytest.mark.parametrize("family", sorted(SPECS.keys() - UNMARKED))
 def test_strict_calls_within_any_text(tmp_path, family, special):
     spec = SPECS[family]
     words = Vocabulary(tmp_path, spec, special)
@@ -107,13 +120,79 @@ def test_strict_calls_within_any_text(tmp_path, family, special):
     one = written(spec.calls, "f")
     for text in ("hello", one, f"hello {one}", f"{one} bye"):
         assert words.takes(constraint, text)
-    assert not words.takes(constraint, one.replace('"a"', '"b"'))
+    assert not words.takes(constraint, written(spec.calls, "f", b=5))
+
+
+TYPED = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "unit": {"enum": ["C", "F"]},
+        "flag": {"type": "boolean"},
+        "list": {"type": "array", "items": {"$ref": "#/$defs/item"}},
+    },
+    "required": ["list"],
+    "$defs": {"item": {"type": "integer"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "taken", "refused"),
+    [
+        (
+            "qwen3_coder",
+            [
+                {"list": "[1,2]"},
+                {"text": "any\nthing </p", "unit": "C", "flag": "true", "list": "[]"},
+            ],
+            [
+                {"text": "a"},
+                {"list": '["a"]'},
+                {"unit": "K", "list": "[]"},
+                {"list": "1", "text": "a"},
+            ],
+        ),
+        (
+            "pythonic",
+            [{"list": "[1,2]"}, {"list": "[]", "text": '"a"', "unit": '"F"', "flag": "True"}],
+            [{"text": '"a"'}, {"list": '["a"]'}, {"list": "[]", "flag": "true"}],
+        ),
+    ],
+)
+def test_arguments_that_are_no_json_follow_their_schema(tmp_path, family, taken, refused):
+    spec = SPECS[family]
+    words = Vocabulary(tmp_path, spec, None)
+    use = tool_use([{"function": {"name": "f", "parameters": TYPED}}], "required")
+    constraint = calls_constraint(spec, Setup("", "", use.names), use, words.ids)
+    for values in taken:
+        assert words.takes(constraint, written(spec.calls, "f", **values)), values
+    for values in refused:
+        assert not words.takes(constraint, written(spec.calls, "f", **values)), values
+
+
+@pytest.mark.parametrize("family", ["qwen3_coder", "pythonic"])
+def test_functions_without_arguments_or_with_none_that_is_needed(tmp_path, family):
+    spec = SPECS[family]
+    words = Vocabulary(tmp_path, spec, None)
+    optional = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+    use = tool_use(
+        [{"function": {"name": "now"}}, {"function": {"name": "f", "parameters": optional}}],
+        "required",
+    )
+    constraint = calls_constraint(spec, Setup("", "", use.names), use, words.ids)
+    form = spec.calls
+    bare = form.opening + form.before_name + "{}" + form.before_arguments + form.after
+    assert words.takes(constraint, bare.format("now") + form.closing)
+    assert words.takes(constraint, bare.format("f") + form.closing)
+    for values in ({"a": 1}, {"b": 2}, {"a": 1, "b": 2}):
+        assert words.takes(constraint, written(form, "f", **values))
+    assert not words.takes(constraint, written(form, "now", a=1))
 
 
 def test_auto_enforces_nothing_unless_asked_to():
     use = tool_use(tools())
     assert calls_constraint(SPECS["hermes"], Setup(), use, {}) is None
-    for family in ("llama3", "gpt_oss"):  # nothing says where a call begins
+    for family in UNMARKED:  # nothing says where a call begins
         assert calls_constraint(SPECS[family], Setup(), tool_use(tools(strict=True)), {}) is None
 
 

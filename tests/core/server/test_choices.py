@@ -1,4 +1,6 @@
-"""`n`: several answers to one request, by the official client."""
+"""`n`: several answers to one request, by the official client and on `/generate`."""
+
+import json
 
 import openai
 import pytest
@@ -93,3 +95,87 @@ def test_a_client_that_goes_away_frees_all_rows(serve_echo, wait_until):
     stats = live.model.engine.stats
     wait_until(lambda: stats().num_running == 0 and stats().num_waiting == 0)
     assert stats().num_finished == 0
+
+
+NDJSON = {"Accept": "application/x-ndjson"}
+PLAIN = {"prompt": "ab", "n": 3, "temperature": 1.5, "seed": 7, "max_tokens": 5}
+
+
+def test_generate_reads_the_prompt_once_for_all_choices(serve_echo):
+    live = serve_echo()
+    reply = live.post("/generate", {"prompt": "x" * 40, "n": 3}, Accept="application/json")
+    body = reply.json()
+    assert [choice["text"] for choice in body["choices"]] == ["→" + "x" * 40] * 3
+    assert (body["num_prompt_tokens"], body["num_completion_tokens"]) == (40, 3 * 42)
+    stats = live.model.engine.stats()
+    assert stats.num_cached_tokens == 2 * 39
+    prefill = body["timings"]["prefill"]
+    assert (prefill["num_computed_tokens"], prefill["num_cached_tokens"]) == (42, 78)
+
+
+def test_ndjson_lines_say_whose_they_are(live):
+    whole = live.post("/generate", PLAIN, Accept="application/json").json()
+    lines = [json.loads(line) for line in live.post("/generate", PLAIN, **NDJSON).body.splitlines()]
+    last = lines.pop()
+    texts, ends = [""] * 3, {}
+    for line in lines:
+        if "finish_reason" in line:
+            ends[line["choice"]] = line
+        else:
+            assert line["choice"] not in ends, "a choice has ended before"
+            texts[line["choice"]] += line["text"]
+    assert texts == [choice["text"] for choice in whole["choices"]]
+    for index, choice in enumerate(whole["choices"]):
+        assert ends[index]["finish_reason"] == choice["finish_reason"]
+        assert ends[index]["timings"]["ttft_ms"] > 0
+    assert last["done"] is True
+    assert "choice" not in last
+    assert last["num_completion_tokens"] == whole["num_completion_tokens"]
+    assert live.post("/generate", {**PLAIN, "n": 1}, **NDJSON).body.count(b"choice") == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_has_the_choices_one_after_the_other(live, stream):
+    whole = live.post("/generate", PLAIN, Accept="application/json").json()
+    text = "".join(
+        f"--- choice {index} ---\n{choice['text']}\n"
+        for index, choice in enumerate(whole["choices"])
+    )
+    assert live.post("/generate", {**PLAIN, "stream": stream}).body.decode() == text
+
+
+def test_the_first_choice_streams_while_others_are_made(serve_echo):
+    live = serve_echo(step_delay_s=0.01)
+    with live.connect("/generate", {"prompt": "abc", "n": 2}) as raw:
+        raw.head()
+        chunks, was_clean = raw.chunks()
+    assert was_clean
+    assert chunks[0] == b"--- choice 0 ---\n"
+    assert len(chunks) > 4
+    assert b"".join(chunks).decode() == "--- choice 0 ---\n→abc\n--- choice 1 ---\n→abc\n"
+
+
+def test_timings_are_those_of_all_choices_and_of_each(client):
+    answer = client.chat.completions.create(model="echo", messages=HI, n=3)
+    each = [choice.timings for choice in answer.choices]
+    total = answer.timings
+    assert total["ttft_ms"] == min(timings["ttft_ms"] for timings in each)
+    assert total["total_ms"] == max(timings["total_ms"] for timings in each)
+    last_ms = max(timings["ttft_ms"] + timings["decode_ms"] for timings in each)
+    assert total["ttft_ms"] + total["decode_ms"] == pytest.approx(last_ms, abs=0.01)
+    tokens_per_s = (answer.usage.completion_tokens - 1) * 1e3 / total["decode_ms"]
+    assert total["decode_tokens_per_s"] == pytest.approx(tokens_per_s, rel=0.01)
+    num_read = sum(timings["prefill"]["num_computed_tokens"] for timings in each)
+    assert total["prefill"]["num_computed_tokens"] == num_read
+    alone = client.chat.completions.create(model="echo", messages=HI)
+    assert not hasattr(alone.choices[0], "timings")
+
+
+def test_the_log_line_counts_all_choices(live, caplog):
+    caplog.set_level("INFO", "twostroke.server")
+    live.post("/v1/completions", {"prompt": ["abc", "a"], "n": 2, "max_tokens": 4})
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "twostroke.server"]
+    facts = dict(fact.split("=") for fact in line.split() if "=" in fact)
+    assert (facts["prompt_tokens"], facts["choices"]) == ("4", "4")
+    assert facts["completion_tokens"] == "14"
+    assert facts["finish"] == "length,length,stop,stop"

@@ -1,7 +1,7 @@
 import pytest
 
 from twostroke.errors import RequestError
-from twostroke.server.completions import one_prompt
+from twostroke.server.completions import prompts_of
 from twostroke.server.fields import SamplingFields, check_shape, field_path
 from twostroke.server.generate import GenerateBody, preferred
 from twostroke.server.unsupported import refuse_unsupported
@@ -88,8 +88,9 @@ def test_generate_lists_its_fields_where_none_is_near():
 
 
 def test_generate_names_every_unknown_field():
-    error = refusal(GenerateBody, {"prompt": "hi", "temprature": 1, "user": "me", "n": 1})
-    start = "'temprature' (did you mean 'temperature'?), 'user' and 'n' are not fields of this"
+    error = refusal(GenerateBody, {"prompt": "hi", "temprature": 1, "user": "me", "best_of": 1})
+    start = "'temprature' (did you mean 'temperature'?), 'user' and 'best_of' are not fields of"
+    start += " this"
     assert str(error).startswith(start)
     assert error.param == "temprature"
     many = refusal(GenerateBody, {f"zzz{number}": 1 for number in range(1000)})
@@ -121,30 +122,38 @@ def test_paths_are_written_as_in_javascript():
 
 @pytest.mark.parametrize(
     ("prompt", "expected"),
-    [("a", "a"), ([1, 2], [1, 2]), (["a"], "a"), ([[1, 2]], [1, 2]), ("", ""), ([], [])],
+    [
+        ("a", ["a"]),
+        ("", [""]),
+        ([1, 2], [[1, 2]]),
+        ([], [[]]),
+        (["a"], ["a"]),
+        ([[1, 2]], [[1, 2]]),
+        (["a", "b"], ["a", "b"]),
+        ([[1], [2, 3]], [[1], [2, 3]]),
+        (["a", [1]], ["a", [1]]),
+    ],
 )
-def test_a_completion_takes_one_prompt(prompt, expected):
-    assert one_prompt({"prompt": prompt}) == expected
+def test_a_completion_takes_one_prompt_or_several(prompt, expected):
+    assert prompts_of(prompt) == expected
 
 
 @pytest.mark.parametrize(
-    ("body", "expected"),
+    ("prompt", "expected", "param"),
     [
-        ({}, "prompt is missing"),
-        ({"prompt": None}, "prompt is missing"),
-        ({"prompt": 3}, "must be a string or a list of token ids"),
-        ({"prompt": [1, True]}, "must be a string or a list of token ids"),
-        ({"prompt": [1.0]}, "must be a string or a list of token ids"),
-        ({"prompt": [["a"]]}, "must be a string or a list of token ids"),
-        ({"prompt": {"a": 1}}, "must be a string or a list of token ids"),
-        ({"prompt": ["a", "b"]}, "prompt holds 2 prompts"),
-        ({"prompt": [[1], [2], [3]]}, "prompt holds 3 prompts"),
+        (None, "prompt is missing", "prompt"),
+        (3, "prompt must be a string, a list of token ids, or a list", "prompt"),
+        ({"a": 1}, "prompt must be a string, a list of token ids, or a list", "prompt"),
+        ([1, True], r"prompt\[0\] must be a string or a list of token ids", "prompt[0]"),
+        ([1.0], r"prompt\[0\] must be a string or a list of token ids", "prompt[0]"),
+        (["a", ["a"]], r"prompt\[1\] must be a string or a list of token ids", "prompt[1]"),
+        (["a", None], r"prompt\[1\] must be a string or a list of token ids", "prompt[1]"),
     ],
 )
-def test_other_prompts_are_refused(body, expected):
+def test_other_prompts_are_refused(prompt, expected, param):
     with pytest.raises(RequestError, match=expected) as caught:
-        one_prompt(body)
-    assert caught.value.param == "prompt"
+        prompts_of(prompt)
+    assert caught.value.param == param
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,22 @@ def test_chat_names_the_bytes_of_a_part_of_a_character(client):
     assert streamed == content
 
 
+@pytest.mark.parametrize("max_tokens", [0, 1, 50])
+@pytest.mark.parametrize("prompt", ["a" + EMOJI, "→"])  # the end follows the other at once
+def test_a_stream_scores_the_echoed_prompt_before_its_answer(client, prompt, max_tokens):
+    asked = {"model": "echo", "prompt": prompt, "echo": True, "logprobs": 2}
+    asked["max_tokens"] = max_tokens
+    whole = client.completions.create(**asked).choices[0]
+    chunks = list(client.completions.create(**asked, stream=True))
+    assert chunks[0].choices[0].text == prompt
+    assert chunks[0].choices[0].logprobs.token_logprobs[0] is None
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
+    parts = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
+    for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        streamed = [entry for part in parts for entry in getattr(part, name)]
+        assert streamed == getattr(whole.logprobs, name)
+
+
 def test_a_legacy_stream_says_what_a_whole_answer_says(client):
     asked = {"model": "echo", "prompt": "a" + EMOJI, "logprobs": 2}
     whole = client.completions.create(**asked).choices[0]
@@ -116,7 +132,6 @@ def test_zero_alternatives_are_none(client):
         ("/v1/completions", {"prompt": "a", "logprobs": -1}, "logprobs"),
         ("/v1/completions", {"prompt": "a", "logprobs": True}, "logprobs"),
         ("/v1/completions", {"prompt": "a", "top_logprobs": 2}, "top_logprobs"),
-        ("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1, "stream": True}, "stream"),
         ("/v1/chat/completions", {"messages": HI, "top_logprobs": 2}, "top_logprobs"),
         ("/v1/chat/completions", {"messages": HI, "logprobs": 2}, "logprobs"),
         ("/v1/chat/completions", {"messages": HI, "echo": True}, "echo"),

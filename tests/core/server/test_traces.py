@@ -60,6 +60,20 @@ def test_an_answer_is_a_span_with_its_stages_below_it(serve_echo, traced):
     assert root.resource.attributes["service.name"] == "twostroke"
 
 
+def test_each_choice_has_stages_of_its_own(serve_echo, traced):
+    live = serve_echo(server={"traces": True})
+    live.post("/generate", {"prompt": "hello", "n": 2, "max_tokens": 4})
+    root = traced.spans("POST /generate")["POST /generate"]
+    assert root.attributes["gen_ai.request.choice.count"] == 2
+    assert root.attributes["gen_ai.usage.input_tokens"] == 5
+    assert root.attributes["gen_ai.usage.output_tokens"] == 8
+    assert root.attributes["gen_ai.response.finish_reasons"] == ("length", "length")
+    spans = [span for span in traced.exporter.get_finished_spans() if span is not root]
+    told = sorted((span.name, span.attributes.get("twostroke.choice")) for span in spans)
+    stages = [(name, i) for name in ("decode", "prefill", "queue") for i in (0, 1)]
+    assert told == [*stages, ("tokenise", None)]
+
+
 def test_the_environment_may_name_the_service(monkeypatch):
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     traced = Traced()

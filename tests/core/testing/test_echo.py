@@ -8,7 +8,7 @@ import pytest
 from twostroke.backends.protocol import API_VERSION, Backend
 from twostroke.errors import BackendError, BundleError, EngineError
 from twostroke.testing import echo, make_echo_bundle
-from twostroke.testing.echo_session import EchoGraph, next_token
+from twostroke.testing.echo_graph import EchoGraph, next_token
 from twostroke.types import Stroke
 
 GRAPH = EchoGraph(vocab_size=50, num_layers=1, num_kv_heads=1, head_dim=2, separator_id=3, eos_id=2)

@@ -40,6 +40,20 @@ def test_what_may_be_called():
     assert tool_use([strict]).is_enforced
 
 
+def test_some_of_the_functions():
+    def some(mode, *names):
+        tools = [{"type": "function", "function": {"name": name}} for name in names]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+    auto = tool_use([ADD, NOW], some("auto", "now"))
+    assert (auto.choice, auto.names, auto.is_enforced) == ("auto", {"now"}, True)
+    assert [tool.name for tool in auto.told] == ["add", "now"]  # the prompt stays the same
+    required = tool_use([ADD, NOW], some("required", "now"), False)
+    assert (required.choice, required.parallel) == ("required", False)
+    everything = tool_use([ADD, NOW], some("auto", "now", "add"))
+    assert everything == tool_use([ADD, NOW])
+
+
 @pytest.mark.parametrize(
     ("tools", "choice", "param"),
     [
@@ -57,7 +71,22 @@ def test_what_may_be_called():
         ([NOW], "always", "tool_choice"),
         ([NOW], 5, "tool_choice"),
         ([NOW], {"type": "function", "function": {"name": "add"}}, "tool_choice"),
-        ([NOW], {"type": "allowed_tools"}, "tool_choice"),
+        ([NOW], {"type": "allowed_tools"}, "tool_choice.allowed_tools"),
+        (
+            [NOW],
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+            "tool_choice.allowed_tools",
+        ),
+        (
+            [NOW],
+            {"type": "allowed_tools", "allowed_tools": {"mode": "none", "tools": [NOW]}},
+            "tool_choice.allowed_tools.mode",
+        ),
+        (
+            [NOW],
+            {"type": "allowed_tools", "allowed_tools": {"tools": [NOW, ADD]}},
+            "tool_choice.allowed_tools.tools[1]",
+        ),
         ([], "required", "tools"),
         (None, NAMED, "tools"),
     ],
@@ -150,3 +179,61 @@ def test_no_part_of_a_tool_becomes_a_control_token(tokenizer, source):
     is_generic = source == CHAT_TEMPLATE
     assert ids.count(end) == plain.count(end) + is_generic  # the system message has one more
     assert evil in "".join(tokenizer.spelling(i).decode() for i in ids)
+
+
+CALLED = [
+    {"role": "user", "content": "go"},
+    {
+        "role": "assistant",
+        "content": None,
+        "reasoning_content": "hm",
+        "tool_calls": [
+            {"id": "a1b2c3d4e", "function": {"name": "add", "arguments": '{"a": 1, "b": "é"}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "a1b2c3d4e", "content": "2"},
+]
+WRITTEN = '{"a": 1, "b": "é"}'
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "{{ '[' + call.function.arguments + ']' }}",  # DeepSeek's templates
+        "[{{ call.function.arguments }}]",  # Phi's
+        "{{ '[' ~ call.function.arguments ~ ']' }}",
+        "[{{ call.function.arguments | tojson }}]",  # most others
+        "[{{ call.function.arguments | string }}]",
+        "{% set a = call.function.arguments %}[{% if a is string %}{{ a }}{% else %}"
+        "{{ a | tojson }}{% endif %}]",
+        "[{% raw %}{{% endraw %}{% for key, value in call.function.arguments|items %}"
+        '"{{ key }}": {{ value | tojson }}{{ "" if loop.last else ", " }}{% endfor %}'
+        "{% raw %}}{% endraw %}]",  # Qwen3-Coder's go through them
+    ],
+)
+def test_templates_may_write_arguments_in_any_way(how):
+    loop = f"{{% for m in messages %}}{{% for call in m.tool_calls or [] %}}{how}{{% endfor %}}"
+    template = ChatTemplate(f"{loop}{{% endfor %}}{{{{ tools }}}}")
+    assert template.render(CALLED) == f"[{WRITTEN}]None"
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ("message.reasoning_content", "hm"),
+        ("message.thinking", "hm"),
+        ("message['thinking']", "hm"),
+        ("message.reasoning if 'reasoning' in message else ''", "hm"),
+        ("message.thoughts", ""),
+    ],
+)
+def test_reasoning_goes_by_the_name_that_the_template_has(field, expected):
+    template = ChatTemplate(f"{{% for message in messages %}}{{{{ {field} }}}}{{% endfor %}}")
+    assert template.render(CALLED) == expected
+
+
+def test_a_template_that_takes_one_of_reasoning_and_content_gets_one():
+    spoken = [CALLED[0], {**CALLED[1], "content": "Adding."}, CALLED[2]]
+    source = "{% for message in messages %}{{ message.thinking }}{{ message.content }};{% endfor %}"
+    assert ChatTemplate(source).render(CALLED) == "go;hm;2;"
+    assert ChatTemplate(source).render(spoken) == "go;Adding.;2;"

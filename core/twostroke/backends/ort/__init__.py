@@ -20,16 +20,25 @@ from twostroke.backends.ort.placement import (
     read_placement,
 )
 from twostroke.backends.ort.session import OrtBinding, OrtSession, load_session
+from twostroke.backends.ort.threads import (
+    HasThreads,
+    Threads,
+    join_shared_threads,
+    num_shared_threads,
+    share_threads,
+)
 
 __all__ = [
     "CPU_PROVIDER",
     "DeviceBuffer",
     "DeviceMemory",
+    "HasThreads",
     "HostBuffer",
     "Option",
     "OrtBinding",
     "OrtSession",
     "OrtValueBuffer",
+    "Threads",
     "allocate_host",
     "allocate_on_device",
     "check_like",
@@ -38,9 +47,12 @@ __all__ = [
     "dtype_name",
     "first_line",
     "is_heavy",
+    "join_shared_threads",
     "load_session",
+    "num_shared_threads",
     "numpy_dtype",
     "onnxruntime",
     "prove_placement",
     "read_placement",
+    "share_threads",
 ]

@@ -21,6 +21,7 @@ _DTYPES = {  # ONNX Runtime's name of an element type: numpy's
     "tensor(uint8)": "uint8",
     "tensor(bool)": "bool",
 }
+_PLACE = re.compile(r"Exception from \S+:\d+:$")
 
 
 @functools.cache
@@ -47,8 +48,12 @@ def dtype_name(ort_type: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an ONNX Runtime error, without its source locations."""
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """The first line of an ONNX Runtime error that tells something, without source locations.
+
+    OpenVINO's errors begin with the places that they passed through.
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = next((line for line in lines if not _PLACE.search(line)), lines[0])
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text)
     text = re.sub(r"\S*/onnxruntime/\S+?:\d+ ", "", text)
     return text if text.endswith(".") else f"{text}."

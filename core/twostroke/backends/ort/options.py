@@ -15,7 +15,8 @@ from twostroke.errors import BackendError
 class Option:
     """One option a backend takes in the YAML.
 
-    `kind` is bool, int, float or str. Numbers lie in [low, high] where given, texts in `choices`.
+    `kind` is bool, int, float, str or dict (a mapping of names). Numbers lie in [low, high] where
+    given, texts in `choices`.
     A default of None means: leave it to the runtime.
     """
 
@@ -33,7 +34,12 @@ class Option:
             return "true or false"
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        words = {int: "a whole number", float: "a number", str: "a text"}[self.kind]
+        words = {
+            int: "a whole number",
+            float: "a number",
+            str: "a text",
+            dict: "a mapping of names to values",
+        }[self.kind]
         if self.low is not None:
             words += f" from {self.low:g}"
         if self.high is not None:

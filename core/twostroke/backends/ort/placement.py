@@ -52,6 +52,15 @@ def read_placement(session: Any, requested: str) -> Placement:
     return count_placement(assigned, requested)
 
 
+def runs_as_one(session: Any) -> bool:
+    """Whether more than half of a graph is compiled to one step, which nothing can interrupt.
+
+    `session` as for `read_placement`.
+    """
+    sizes = [len(part.get_nodes()) for part in session.get_provider_graph_assignment_info()]
+    return max(sizes, default=0) > max(1, sum(sizes) // 2)
+
+
 def count_placement(assigned: Iterable[tuple[str, str]], requested: str) -> Placement:
     """A placement from pairs of provider and operator, one for each node."""
     nodes: Counter[str] = Counter()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from twostroke.backends.ort.buffers import HostBuffer
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
-from twostroke.backends.ort.placement import RECORD_KEY, read_placement
+from twostroke.backends.ort.placement import RECORD_KEY, read_placement, runs_as_one
+from twostroke.backends.ort.threads import join_shared_threads
 from twostroke.backends.protocol import Buffer, Placement, TensorSpec
 from twostroke.errors import BackendError, BundleError, EngineError
 
@@ -62,6 +63,12 @@ class OrtBinding:
         finally:
             self._run_options = None
 
+
+class InterruptibleOrtBinding(OrtBinding):
+    """A binding of a graph whose nodes run one after another."""
+
+    __slots__ = ()
+
     def interrupt(self) -> None:
         """Ends the run in progress after the operator it is at; any thread."""
         options = self._run_options
@@ -80,12 +87,15 @@ class OrtSession:
         *,
         on_host: bool = True,
         one_run_at_a_time: bool = False,
+        is_interruptible: bool = True,
     ) -> None:
+        """`is_interruptible` False: the graph is compiled to one step, which runs to its end."""
         self._graph = graph
         self._session: Any = session
         self._placement = placement
         self._on_host = on_host
         self._turn = threading.Lock() if one_run_at_a_time else contextlib.nullcontext()
+        self._is_interruptible = is_interruptible
         self._inputs = _specs(session.get_inputs())
         self._outputs = _specs(session.get_outputs())
 
@@ -122,7 +132,8 @@ class OrtSession:
             for name, buffer in inputs.items()
             if not self._on_host and isinstance(buffer, HostBuffer)
         }
-        return OrtBinding(self, binding, (*inputs.values(), *outputs.values()), copied)
+        make = InterruptibleOrtBinding if self._is_interruptible else OrtBinding
+        return make(self, binding, (*inputs.values(), *outputs.values()), copied)
 
     def run(self, binding: Any, copied: Mapping[str, Bindable], run_options: Any = None) -> None:
         """Runs an IOBinding made from this session; see `OrtBinding`.
@@ -171,36 +182,50 @@ def load_session(
     provider_options: Mapping[str, str],
     session_options: Any,
     *,
+    devices: Sequence[Any] | None = None,
     on_host: bool = True,
     one_run_at_a_time: bool = False,
 ) -> OrtSession:
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
 
-    `on_host` False where the graph's inputs lie in a memory of the device's own.
+    `devices`: OrtEpDevices of a plugin provider, which gives the CPU where it is asked for by its
+    name. `on_host` False where the graph's inputs lie in a memory of the device's own. Where the
+    process has one pool of threads for all sessions, this one joins it.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
     """
     session_options.add_session_config_entry(RECORD_KEY, "1")
+    join_shared_threads(session_options)
     if not graph.is_file():
         raise BundleError(
             f"{graph} does not exist. Export the model again with `twostroke export`."
         )
+    by_name: dict[str, Any] = {"providers": [(provider, dict(provider_options))]}
     try:
+        if devices is not None:
+            session_options.add_provider_for_devices(list(devices), dict(provider_options))
+            by_name = {}  # given names override the devices
         session = onnxruntime().InferenceSession(
             str(graph),
             session_options,
-            providers=[(provider, dict(provider_options))],
             enable_fallback=0,  # or the wrapper retries on the CPU and only prints it
+            **by_name,
         )
         placement = read_placement(session, provider)
+        is_interruptible = not runs_as_one(session)
     except Exception as error:
         raise BundleError(
             f"{graph} cannot be loaded on {provider}: {first_line(error)} "
             f"`twostroke verify` checks the bundle's files."
         ) from error
     return OrtSession(
-        graph, session, placement, on_host=on_host, one_run_at_a_time=one_run_at_a_time
+        graph,
+        session,
+        placement,
+        on_host=on_host,
+        one_run_at_a_time=one_run_at_a_time,
+        is_interruptible=is_interruptible,
     )
 
 

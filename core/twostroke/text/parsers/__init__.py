@@ -3,9 +3,11 @@
 from twostroke.text.parsers.choose import AnswerReader, choose_reader
 from twostroke.text.parsers.sections import Sections
 from twostroke.text.parsers.spec import (
+    ArgumentTags,
     CallArguments,
     CallBegin,
     CallForm,
+    CallStyle,
     Content,
     Delta,
     ParserSpec,
@@ -17,9 +19,11 @@ from twostroke.text.parsers.spec import (
 
 __all__ = [
     "AnswerReader",
+    "ArgumentTags",
     "CallArguments",
     "CallBegin",
     "CallForm",
+    "CallStyle",
     "Content",
     "Delta",
     "ParserSpec",

@@ -164,27 +164,21 @@ class NamedCalls(CallSection):
         before_arguments = form.before_arguments.strip()
         if glue.endswith(before_arguments):
             head = glue.removesuffix(before_arguments)
+            if form.before_id:
+                head = head.partition(form.before_id)[0]
             before_name = form.before_name.strip()
             name = (head.rpartition(before_name)[2] if before_name else head).strip()
             self._glue = ""
-            if name:
+            if name and (self._only is None or name in self._only):
                 self._announce(name)
             else:
-                self._leave(glue)
+                self._leave(self._raw if self.num_calls else glue)
             return
         opening = (form.separator or "").strip() + form.before_name.strip()
         stripped = glue.lstrip()
         is_other = not form.end and not (opening.startswith(stripped[: len(opening)]))
         if (self.num_calls and is_other) or len(glue) > _MAX_GLUE_CHARS:
             self._leave(glue)
-
-
-def open_section(
-    form: CallForm, marker: str, index: int, only: frozenset[str] | None = None
-) -> CallSection:
-    """The reader of a section of calls in `form`."""
-    kind = ObjectCalls if form.is_object else NamedCalls
-    return kind(form, marker, index, only)
 
 
 def merged(deltas: Sequence[Delta]) -> list[Delta]:
@@ -201,3 +195,14 @@ def merged(deltas: Sequence[Delta]) -> list[Delta]:
             case _:
                 out.append(delta)
     return out
+
+
+def up_to(deltas: Sequence[Delta], max_calls: int | None) -> list[Delta]:
+    """`deltas`, without what belongs to a call behind `max_calls`."""
+    return [
+        delta
+        for delta in deltas
+        if max_calls is None
+        or not isinstance(delta, CallBegin | CallArguments)
+        or delta.index < max_calls
+    ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twostroke.errors import ConfigError
-from twostroke.text.parsers.spec import ParserSpec, SectionParser, Setup
+from twostroke.text.parsers.spec import GENERIC, ParserSpec, SectionParser, Setup
 from twostroke.text.tokenizer import Tokenizer
+from twostroke.text.tools import ToolUse
 from twostroke.types import TokenId
 
 _TAIL_TOKENS = 16
@@ -25,15 +26,22 @@ class AnswerReader:
     template: str
     shown_ids: frozenset[TokenId]
 
-    def read(
-        self,
-        tokenizer: Tokenizer,
-        prompt_ids: tuple[TokenId, ...],
-        function_names: frozenset[str] = frozenset(),
-    ) -> SectionParser:
-        """A parser for one answer, which may call the named functions."""
+    def setup(
+        self, tokenizer: Tokenizer, prompt_ids: tuple[TokenId, ...], use: ToolUse | None = None
+    ) -> Setup:
+        """What one answer's parser is made for: the answer may call the functions of `use`."""
         tail = prompt_tail(tokenizer, prompt_ids)
-        return self.spec.make(self.spec, Setup(self.template, tail, function_names))
+        if use is None:
+            return Setup(self.template, tail)
+        schemas = {tool.name: tool.parameters for tool in use.tools}
+        max_calls = None if use.parallel else 1
+        return Setup(self.template, tail, use.names, bool(use.listed), schemas, max_calls)
+
+    def read(
+        self, tokenizer: Tokenizer, prompt_ids: tuple[TokenId, ...], use: ToolUse | None = None
+    ) -> SectionParser:
+        """A parser for one answer, which may call the functions of `use`."""
+        return self.spec.make(self.spec, self.setup(tokenizer, prompt_ids, use))
 
 
 def prompt_tail(tokenizer: Tokenizer, prompt_ids: tuple[TokenId, ...]) -> str:
@@ -43,11 +51,17 @@ def prompt_tail(tokenizer: Tokenizer, prompt_ids: tuple[TokenId, ...]) -> str:
 
 
 def choose_reader(
-    specs: Mapping[str, ParserSpec], asked: str, template: str | None, tokenizer: Tokenizer
+    specs: Mapping[str, ParserSpec],
+    asked: str,
+    template: str | None,
+    tokenizer: Tokenizer,
+    *,
+    takes_tools: bool = True,
 ) -> AnswerReader | None:
     """The reader for a chat template; None where the YAML says `none` or there is no template.
 
-    `asked` is `auto`, `none` or a family's name.
+    `asked` is `auto`, `none` or a family's name. A model whose template has no form for tools
+    (`takes_tools`) is told of them in the form of `generic`, so that is the one it answers in.
 
     Raises:
         ConfigError: no parser has the name.
@@ -63,6 +77,12 @@ def choose_reader(
         near = difflib.get_close_matches(asked, specs, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(specs))}."
         raise ConfigError([f"models[].parser: no parser is named {asked!r}; {hint}"])
+    plain = specs.get(GENERIC)
+    if not takes_tools and plain is not None and spec.make is plain.make:
+        own = (spec.calls,) if spec.calls is not None else ()
+        others = tuple(form for form in (*own, *spec.other_calls) if form != plain.calls)
+        control = (*spec.control, *plain.control)
+        spec = replace(spec, calls=plain.calls, other_calls=others, control=control)
     ids, special = tokenizer.control.ids, tokenizer.decoding.special_ids
     shown = frozenset(ids[word] for word in spec.control if word in ids and ids[word] in special)
     return AnswerReader(spec, text, shown)

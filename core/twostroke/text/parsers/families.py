@@ -8,14 +8,23 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twostroke.text.parsers.harmony import CONTROL, Harmony
 from twostroke.text.parsers.sections import Sections
-from twostroke.text.parsers.spec import CallForm, ParserSpec, SectionParser, Setup, Tag
+from twostroke.text.parsers.spec import (
+    GENERIC,
+    ArgumentTags,
+    CallForm,
+    CallStyle,
+    ParserSpec,
+    SectionParser,
+    Setup,
+    Tag,
+)
 
 Make = Callable[[ParserSpec, Setup], SectionParser]
-GENERIC = "generic"
 _API_VERSION = 1
 _THINK = Tag("<think>", "</think>")
 _HERMES = CallForm(
@@ -26,6 +35,46 @@ _HERMES = CallForm(
     after="}\n</tool_call>",
     separator="\n",
 )
+_CODER = CallForm(
+    begin="<tool_call>",
+    end="</tool_call>",
+    before_name="<tool_call>\n<function=",
+    before_arguments=">\n",
+    after="</function>\n</tool_call>",
+    separator="\n",
+    style=CallStyle.TAGGED,
+    argument=ArgumentTags("<parameter=", ">\n", "\n</parameter>\n"),
+)
+_LLAMA = CallForm(
+    begin="<|python_tag|>",
+    end="",
+    before_name='{"name": "',
+    before_arguments='", "parameters": ',
+    after="}",
+    separator="; ",
+    is_bare=True,
+)
+_PYTHON = CallForm(
+    begin="",
+    end="",
+    opening="[",
+    before_name="",
+    before_arguments="(",
+    after=")",
+    separator=", ",
+    closing="]",
+    style=CallStyle.PYTHON,
+    is_bare=True,
+)
+_PYTHON_MARKED = replace(_PYTHON, begin="<|python_start|>", end="<|python_end|>", is_bare=False)
+_LLAMA_CONTROL = ("<|python_tag|>", "<|python_start|>", "<|python_end|>")
+_LIST: dict[str, Any] = {
+    "before_name": '{"name": "',
+    "before_arguments": '", "arguments": ',
+    "after": "}",
+    "separator": ", ",
+    "closing": "]",
+}
 _DEEPSEEK: dict[str, Any] = {
     "begin": "<｜tool▁calls▁begin｜>",
     "end": "<｜tool▁calls▁end｜>",
@@ -62,7 +111,7 @@ FAMILIES = (
             before_name="<|channel|>commentary to=functions.",
             before_arguments=" <|constrain|>json<|message|>",
             after="",
-            is_object=False,
+            style=CallStyle.NAMED,
         ),
         control=CONTROL,
         priority=60,
@@ -77,7 +126,7 @@ FAMILIES = (
             before_arguments="\n```json\n",
             after="\n```<｜tool▁call▁end｜>",
             separator="\n",
-            is_object=False,
+            style=CallStyle.NAMED,
             **_DEEPSEEK,
         ),
         control=_DEEPSEEK_CONTROL,
@@ -93,7 +142,7 @@ FAMILIES = (
             before_arguments="<｜tool▁sep｜>",
             after="<｜tool▁call▁end｜>",
             separator="",
-            is_object=False,
+            style=CallStyle.NAMED,
             **_DEEPSEEK,
         ),
         control=_DEEPSEEK_CONTROL,
@@ -109,11 +158,15 @@ FAMILIES = (
             end="",
             before_name="[TOOL_CALLS]",
             before_arguments="[ARGS]",
+            before_id="[CALL_ID]",
             after="",
             separator="",
-            is_object=False,
+            style=CallStyle.NAMED,
         ),
-        control=("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<think>", "</think>"),
+        control=(
+            *("[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
+            *("[THINK]", "[/THINK]", "<think>", "</think>"),
+        ),
         priority=41,
         new_call_id=_short_id,
     ),
@@ -121,16 +174,7 @@ FAMILIES = (
         "mistral",
         "Mistral before that: [TOOL_CALLS][{…}]",
         ["[TOOL_CALLS]"],
-        calls=CallForm(
-            begin="[TOOL_CALLS]",
-            end="",
-            opening="[TOOL_CALLS][",
-            before_name='{"name": "',
-            before_arguments='", "arguments": ',
-            after="}",
-            separator=", ",
-            closing="]",
-        ),
+        calls=CallForm("[TOOL_CALLS]", "", opening="[TOOL_CALLS][", **_LIST),
         control=("[TOOL_CALLS]",),
         priority=40,
         new_call_id=_short_id,
@@ -140,36 +184,52 @@ FAMILIES = (
         "Granite 3 and Phi 4: <|tool_call|>[{…}]",
         ["<|tool_call|>"],
         tags=(_THINK, Tag("<response>", "</response>", "content")),
-        calls=CallForm(
-            begin="<|tool_call|>",
-            end="<|/tool_call|>",
-            opening="<|tool_call|>[",
-            before_name='{"name": "',
-            before_arguments='", "arguments": ',
-            after="}",
-            separator=", ",
-            closing="]",
-        ),
-        control=("<|tool_call|>", "<|/tool_call|>", "<think>", "</think>"),
+        calls=CallForm("<|tool_call|>", "<|/tool_call|>", opening="<|tool_call|>[", **_LIST),
+        other_calls=(CallForm("<tool_call>", "", opening="<tool_call>[", **_LIST),),
+        control=("<|tool_call|>", "<|/tool_call|>", "<tool_call>", "<think>", "</think>"),
         priority=30,
     ),
     _family(
+        "functools",
+        "Phi 4 mini: functools[{…}]",
+        ["functools["],
+        tags=(_THINK,),
+        calls=CallForm("functools", "", opening="functools[", **_LIST),
+        control=("<think>", "</think>"),
+        priority=31,
+    ),
+    _family(
+        "pythonic",
+        "Llama 3.2 and 4, told so: a list of calls as Python writes them",
+        ["func_name1(param"],
+        ["python list", "ipython"],
+        tags=(_THINK,),
+        calls=_PYTHON,
+        other_calls=(_PYTHON_MARKED, _LLAMA),
+        control=_LLAMA_CONTROL,
+        priority=21,
+    ),
+    _family(
         "llama3",
-        "Llama 3: a bare JSON object",
+        "Llama 3 and 4: a bare JSON object",
         ["<|python_tag|>"],
+        ["<|python_start|>"],
         ["Environment: ipython", '"parameters"'],
         tags=(_THINK,),
-        calls=CallForm(
-            begin="<|python_tag|>",
-            end="",
-            before_name='{"name": "',
-            before_arguments='", "parameters": ',
-            after="}",
-            separator="; ",
-            is_bare=True,
-        ),
-        control=("<|python_tag|>",),
+        calls=_LLAMA,
+        other_calls=(_PYTHON, _PYTHON_MARKED),
+        control=_LLAMA_CONTROL,
         priority=20,
+    ),
+    _family(
+        "qwen3_coder",
+        "Qwen3-Coder: each argument in tags of its own",
+        ["<tool_call>", "<function="],
+        tags=(_THINK,),
+        calls=_CODER,
+        other_calls=(replace(_CODER, begin="<function=", before_name="<function="),),
+        control=("<tool_call>", "</tool_call>", "<think>", "</think>"),
+        priority=11,
     ),
     _family(
         "hermes",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from twostroke.text.parsers.call_section import merged
+from twostroke.text.parsers.call_section import merged, up_to
 from twostroke.text.parsers.markers import MarkerSplitter
 from twostroke.text.parsers.spec import (
     CallArguments,
@@ -34,7 +34,9 @@ class Harmony:
     """The parser of gpt-oss. See `SectionParser`."""
 
     def __init__(self, spec: ParserSpec, setup: Setup) -> None:
-        self._reads_calls = bool(setup.function_names)
+        self._names = setup.function_names
+        self._is_restricted = setup.is_restricted
+        self._max_calls = setup.max_calls
         self._splitter = MarkerSplitter()
         self._header: str | None = ""  # None: in a message's text
         self._channel = "final"
@@ -51,7 +53,7 @@ class Harmony:
             self._take(text, deltas)
             if marker is not None:
                 self._turn(marker, deltas)
-        return merged(deltas)
+        return merged(up_to(deltas, self._max_calls))
 
     def finish(self) -> list[Delta]:
         """What was held back; the answer has ended. Mutates self."""
@@ -61,7 +63,7 @@ class Harmony:
         if header and CHANNEL not in header and START not in header:
             deltas.append(Content(header))  # no channels at all
         self._header = ""
-        return merged(deltas)
+        return merged(up_to(deltas, self._max_calls))
 
     def _take(self, text: str, deltas: list[Delta]) -> None:
         if not text:
@@ -86,7 +88,9 @@ class Harmony:
         words = header.rpartition(CHANNEL)[2].split()
         self._channel = words[0] if words else "final"
         recipient = _RECIPIENT.search(header)
-        self._is_call = recipient is not None and self._reads_calls
+        is_known = recipient is not None and recipient[1] in self._names
+        self._is_call = bool(self._names) and recipient is not None
+        self._is_call &= is_known or not self._is_restricted
         if recipient is not None and self._is_call:
             deltas.append(CallBegin(self._num_calls, recipient[1]))
             self._num_calls += 1

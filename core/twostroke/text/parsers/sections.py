@@ -5,7 +5,8 @@ White space beside a section belongs to neither side and is dropped.
 
 from __future__ import annotations
 
-from twostroke.text.parsers.call_section import CallSection, merged, open_section
+from twostroke.text.parsers.call_section import CallSection, merged, up_to
+from twostroke.text.parsers.call_styles import FIRST_OF_BARE, open_section
 from twostroke.text.parsers.markers import MarkerSplitter
 from twostroke.text.parsers.spec import (
     Content,
@@ -24,8 +25,10 @@ class Sections:
 
     def __init__(self, spec: ParserSpec, setup: Setup) -> None:
         self._tags = {tag.begin: tag for tag in active_tags(spec, setup.template)}
-        self._form = spec.calls if setup.function_names else None
-        self._names = setup.function_names
+        self._setup = setup
+        forms = [spec.calls, *spec.other_calls] if setup.function_names else []
+        self._forms = [form for form in forms if form is not None]
+        self._begins = {form.begin: form for form in reversed(self._forms) if form.begin}
         self._splitter = MarkerSplitter()
         self._open: Tag | None = open_tag(tuple(self._tags.values()), setup.prompt_tail)
         self._calls: CallSection | None = None
@@ -40,7 +43,7 @@ class Sections:
         deltas: list[Delta] = []
         while self._read(deltas):
             pass
-        return merged(deltas)
+        return merged(up_to(deltas, self._setup.max_calls))
 
     def finish(self) -> list[Delta]:
         """What was held back; the answer has ended. Mutates self."""
@@ -54,7 +57,7 @@ class Sections:
         if self._space and self._open is None:
             deltas.append(Content(self._space))
         self._space = ""
-        return merged(deltas)
+        return merged(up_to(deltas, self._setup.max_calls))
 
     def _read(self, deltas: list[Delta]) -> bool:
         """Reads up to the next marker; False where there is none yet."""
@@ -65,8 +68,7 @@ class Sections:
         if self._open is not None:
             text, marker = self._splitter.take([self._open.end])
         else:
-            begin = [self._form.begin] if self._form is not None and self._form.begin else []
-            text, marker = self._splitter.take([*self._tags, *begin])
+            text, marker = self._splitter.take([*self._tags, *self._begins])
         self._emit(text, deltas)
         if marker is None:
             return False
@@ -77,19 +79,21 @@ class Sections:
             self._open, self._is_untouched = None, not is_wrapper
         elif marker in self._tags:
             self._open = self._tags[marker]
-        elif self._form is not None:
-            self._calls = open_section(self._form, space + marker, self._num_calls)
+        else:
+            form = self._begins[marker]
+            self._calls = open_section(form, space + marker, self._num_calls, self._setup)
         return True
 
     def _begins_bare(self) -> bool:
-        form, held = self._form, self._splitter.held.lstrip()
-        if form is None or not form.is_bare or not self._is_untouched or self._open is not None:
+        held = self._splitter.held.lstrip()
+        if not held or not self._is_untouched or self._open is not None:
             return False
-        if not held.startswith("{"):
-            return False
-        self._is_untouched = False
-        self._calls = open_section(form, "", self._num_calls, self._names)
-        return True
+        for form in self._forms:
+            if form.is_bare and held.startswith(FIRST_OF_BARE[form.style]):
+                self._is_untouched = False
+                self._calls = open_section(form, "", self._num_calls, self._setup, is_bare=True)
+                return True
+        return False
 
     def _read_calls(self, calls: CallSection, deltas: list[Delta]) -> bool:
         text = self._splitter.take_all()
@@ -112,7 +116,7 @@ class Sections:
         text = self._space + text
         if self._is_beside:
             text = text.lstrip()
-        shown = text.rstrip() if self._open is not None or self._form is not None else text
+        shown = text.rstrip() if self._open is not None or self._forms else text
         self._space = text[len(shown) :]
         if not shown:
             return

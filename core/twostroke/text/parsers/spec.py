@@ -6,10 +6,14 @@ data: tags around reasoning, and the form of a call. `twostroke.text.parsers.sec
 
 from __future__ import annotations
 
+import enum
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+GENERIC = "generic"
+"""The family of templates that no other fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +70,36 @@ class Tag:
     kind: str = "reasoning"
 
 
+class CallStyle(enum.Enum):
+    """How the name and the arguments of a call are written."""
+
+    OBJECT = "object"  # a JSON object holds both, in any order and however it is spaced
+    NAMED = "named"  # the name stands between markers, the arguments behind it are JSON
+    TAGGED = "tagged"  # so does the name; each argument has tags of its own (`ArgumentTags`)
+    PYTHON = "python"  # a list of calls as Python writes them: [f(a=1, b="x"), g()]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentTags:
+    """What stands around an argument's name and its value, for `CallStyle.TAGGED`.
+
+    Text is written as it is, everything else as JSON. A reader does not mind missing white space.
+    """
+
+    before_name: str
+    before_value: str
+    after: str
+
+
 @dataclass(frozen=True, slots=True)
 class CallForm:
     """How calls are written, for reading them and for a grammar that enforces them.
 
     A section of calls is `opening`, calls with `separator` between them, `closing`. A call is
-    `before_name`, the name, `before_arguments`, the arguments as JSON, `after`. `begin` is the
-    marker that a reader looks for and `end` the one behind the section ("" where there is none).
-    With `is_object` a call is a JSON object that holds name and arguments, in any order and however
-    it is spaced; with `is_bare` one may begin an answer without a marker.
+    `before_name`, the name, `before_arguments`, the arguments, `after`. `begin` is the marker that
+    a reader looks for and `end` the one behind the section ("" where there is none). With `is_bare`
+    a call may begin an answer without a marker. Between a name and `before_arguments` there may be
+    `before_id` and an id, which a reader passes over.
     """
 
     begin: str
@@ -85,8 +110,10 @@ class CallForm:
     opening: str = ""
     closing: str = ""
     separator: str | None = None  # None: one call an answer
-    is_object: bool = True
+    style: CallStyle = CallStyle.OBJECT
     is_bare: bool = False
+    before_id: str = ""
+    argument: ArgumentTags | None = None  # of CallStyle.TAGGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +126,18 @@ class Setup:
         prompt_tail: the last tokens of the prompt as text, control tokens included: an answer may
             begin inside of a section that the prompt has opened.
         function_names: functions that may be called; empty where calls are not to be read.
+        is_restricted: whether calls of other functions are none, rather than passed on for the
+            client to see.
+        schemas: of each function, what its arguments look like (a JSON schema).
+        max_calls: calls behind so many are dropped; None drops none.
     """
 
     template: str = ""
     prompt_tail: str = ""
     function_names: frozenset[str] = frozenset()
+    is_restricted: bool = False
+    schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    max_calls: int | None = None
 
 
 def new_call_id() -> str:
@@ -113,7 +147,7 @@ def new_call_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParserSpec:
-    """A family of chat templates. All fields but the last three are needed.
+    """A family of chat templates. Those fields are needed that have no default.
 
     Attributes:
         name: what the YAML says (`parser: NAME`).
@@ -123,6 +157,7 @@ class ParserSpec:
         make: a parser for one answer.
         tags: what surrounds reasoning, so that a grammar can let the model think first.
         calls: how calls are written; None where this family knows none.
+        other_calls: further forms that are read and never enforced.
         control: texts of control tokens that the parser must see; others never show.
         priority: of several families that fit a template, the highest is taken.
         new_call_id: makes the ids of calls; some templates want a form of their own.
@@ -135,6 +170,7 @@ class ParserSpec:
     make: Callable[[ParserSpec, Setup], SectionParser]
     tags: tuple[Tag, ...] = ()
     calls: CallForm | None = None
+    other_calls: tuple[CallForm, ...] = ()
     control: tuple[str, ...] = ()
     priority: int = 0
     new_call_id: Callable[[], str] = new_call_id

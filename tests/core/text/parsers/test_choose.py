@@ -9,7 +9,16 @@ from twostroke.errors import ConfigError, PluginError
 from twostroke.model.events import AnswerText
 from twostroke.testing.bundles import byte_tokenizer
 from twostroke.text import Tokenizer
-from twostroke.text.parsers import ParserSpec, Sections, choose_reader
+from twostroke.text.parsers import (
+    CallArguments,
+    CallBegin,
+    Content,
+    ParserSpec,
+    Reasoning,
+    Sections,
+    choose_reader,
+)
+from twostroke.text.tools import tool_use
 from twostroke.types import Request, TokenEvent
 
 TEMPLATE = "<tool_call>"
@@ -37,6 +46,34 @@ def test_auto_none_and_a_name(specs, tokenizer):
     assert choose_reader(specs, "auto", None, tokenizer) is None
     with pytest.raises(ConfigError, match="did you mean 'hermes'"):
         choose_reader(specs, "herms", TEMPLATE, tokenizer)
+
+
+def test_a_template_without_tools_answers_in_the_form_it_is_told_them_in(specs, tokenizer):
+    template = "<｜tool▁calls▁begin｜> <think>"  # DeepSeek's own: calls in the past, no tools
+    reader = choose_reader(specs, "auto", template, tokenizer, takes_tools=False)
+    assert reader.spec.name == "deepseek_v31"
+    assert reader.spec.calls == specs["generic"].calls
+    use = tool_use([{"type": "function", "function": {"name": "f"}}])
+    for call in (
+        '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ):
+        parser = reader.read(tokenizer, (5,), use)
+        deltas = [*parser.push(f"<think>hm</think>{call}"), *parser.finish()]
+        assert deltas == [Reasoning("hm"), CallBegin(0, "f"), CallArguments(0, "{}")]
+
+
+@pytest.mark.parametrize("opened", ["<think>", "<think>\n"])
+def test_a_section_that_the_prompt_has_opened_is_read_to_its_end(specs, tokenizer, opened):
+    template = "{{ '<｜Assistant｜><think>\\n' }}</think>"  # DeepSeek R1's, Qwen3-thinking's
+    reader = choose_reader(specs, "auto", template, tokenizer)
+    ids = tuple(tokenizer.encode(f"hi{opened}", special=True, add_bos=False))
+    parser = reader.read(tokenizer, ids)
+    deltas = [*parser.push("so\n</think>\n\n4"), *parser.finish()]
+    assert deltas == [Reasoning("so"), Content("4")]
+    ids = tuple(tokenizer.encode("hi</think>", special=True, add_bos=False))  # V3.1, not thinking
+    parser = reader.read(tokenizer, ids)
+    assert [*parser.push("4"), *parser.finish()] == [Content("4")]
 
 
 def test_markers_that_are_control_tokens_become_text_for_the_parser(specs, tokenizer):

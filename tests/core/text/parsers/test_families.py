@@ -6,16 +6,19 @@ import random
 import pytest
 
 from twostroke.model import ReadAnswer
-from twostroke.text.parsers import Setup
+from twostroke.text.parsers import CallStyle, Setup
 from twostroke.text.parsers.families import FAMILIES
 
 SPECS = {spec.name: spec for spec in FAMILIES}
 NAMES = frozenset({"add", "now"})
 
 
-def read(family, pieces, *, names=NAMES, template="", tail=""):
+SCHEMAS = {"add": {"properties": {"a": {"type": "integer"}, "s": {"type": "string"}}}}
+
+
+def read(family, pieces, *, names=NAMES, template="", tail="", max_calls=None, picky=False):
     spec = SPECS[family]
-    parser = spec.make(spec, Setup(template, tail, names))
+    parser = spec.make(spec, Setup(template, tail, names, picky, SCHEMAS, max_calls))
     answer = ReadAnswer()
     for piece in pieces:
         answer.add(parser.push(piece))
@@ -27,6 +30,8 @@ def read(family, pieces, *, names=NAMES, template="", tail=""):
 def read_all_ways(family, text, **options):
     whole = read(family, [text], **options)
     assert read(family, list(text), **options) == whole
+    for cut in range(1, len(text)):
+        assert read(family, [text[:cut], text[cut:]], **options) == whole
     for seed in range(20):
         rng, pieces, rest = random.Random(seed), [], text
         while rest:
@@ -51,6 +56,12 @@ ANSWERS = {
     '{"a": 1, "s": "}</tool_call>"}}, {"name": "now", "arguments": {}}]',
     "mistral_v11": 'Let me see.[TOOL_CALLS]add[ARGS]{"a": 1, "s": "}</tool_call>"}'
     "[TOOL_CALLS]now[ARGS]{}",
+    "functools": 'Let me see.functools[{"name": "add", "arguments": '
+    '{"a": 1, "s": "}</tool_call>"}}, {"name": "now", "arguments": {}}]',
+    "qwen3_coder": "Let me see.\n\n<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n"
+    "<parameter=s>\n}</tool_call>\n</parameter>\n</function>\n</tool_call>\n"
+    "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+    "pythonic": "Let me see.<|python_start|>[add(a=1, s='}</tool_call>'), now()]<|python_end|>",
     "llama3": 'Let me see.<|python_tag|>{"name": "add", "parameters": '
     '{"a": 1, "s": "}</tool_call>"}}; {"name": "now", "parameters": {}}',
     "deepseek_v3": "Let me see.<｜tool▁calls▁begin｜>"
@@ -84,9 +95,15 @@ def test_without_functions_nothing_is_taken_away(family):
 
 @pytest.mark.parametrize("family", SPECS)
 def test_the_arguments_of_a_call_that_is_cut_off_stay_as_they_are(family):
-    text = ANSWERS[family].split('"s"')[0]
+    cuts = {"qwen3_coder": "<parameter=s", "pythonic": "s='}"}
+    text = ANSWERS[family].split(cuts.get(family, '"s"'))[0]
     _, _, calls = read_all_ways(family, text)
-    assert [(name, arguments.strip()) for name, arguments in calls] == [("add", '{"a": 1,')]
+    assert [(name, arguments.rstrip(", ")) for name, arguments in calls] == [("add", '{"a": 1')]
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_calls_beyond_those_that_are_wanted_are_dropped(family):
+    assert read_all_ways(family, ANSWERS[family], max_calls=1) == ("Let me see.", "", TWO[:1])
 
 
 @pytest.mark.parametrize("family", ["hermes", "generic", "granite", "llama3", "deepseek_v3"])
@@ -95,6 +112,26 @@ def test_reasoning(family):
     assert read_all_ways(family, "<think>\n2 + 2 < 5\n</think>\n\n4") == expected
     assert read_all_ways(family, "2 + 2 < 5\n</think>\n\n4", tail="\n<think>\n") == expected
     assert read_all_ways(family, "4", tail="<think>\n\n</think>\n\n") == ("4", "", [])
+
+
+@pytest.mark.parametrize("family", SPECS)
+def test_a_function_that_was_not_offered_is_passed_on_unless_calls_are_restricted(family):
+    names = frozenset({"now"})
+    restricted = read_all_ways(family, ANSWERS[family], names=names, picky=True)
+    assert all(name == "now" for name, _ in restricted[2])
+    assert "add" in restricted[0] or family == "gpt_oss"  # whose headers never show
+    if SPECS[family].calls.style is not CallStyle.PYTHON:
+        assert read_all_ways(family, ANSWERS[family], names=names)[2] == TWO
+
+
+def test_an_id_between_a_name_and_its_arguments_is_passed_over():
+    text = '[TOOL_CALLS]add[CALL_ID]abcdefghi[ARGS]{"a": 1}[TOOL_CALLS]now[CALL_ID]a[ARGS]{}'
+    assert read_all_ways("mistral_v11", text) == ("", "", [("add", '{"a": 1}'), ("now", "{}")])
+
+
+def test_granite_may_write_its_marker_as_text():
+    text = '<tool_call>[{"name": "add", "arguments": {"a": 1}}]'
+    assert read_all_ways("granite", text) == ("", "", [("add", '{"a": 1}')])
 
 
 def test_reasoning_without_an_end_stays_reasoning():
@@ -191,6 +228,11 @@ def test_white_space_of_a_plain_answer_is_kept():
         ("<｜tool▁calls▁begin｜>```json", "deepseek_v3"),
         ("<｜tool▁calls▁begin｜>", "deepseek_v31"),
         ("<|tool_call|>", "granite"),
+        ("functools[{", "functools"),
+        ("<|python_start|>", "llama3"),
+        ("Respond with [func_name1(params_name1=params_value1)]. <|python_tag|>", "pythonic"),
+        ("Environment: ipython, answer with a python list of the calls", "pythonic"),
+        ("<tool_call>\n<function=f>", "qwen3_coder"),
         ("{{ messages }}", "generic"),
     ],
 )
@@ -199,9 +241,21 @@ def test_families_are_known_by_their_templates(template, family):
     assert max(fitting, key=lambda spec: spec.priority).name == family
 
 
+def written_arguments(form, arguments):
+    if form.style is CallStyle.PYTHON:
+        return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    if form.style is CallStyle.TAGGED:
+        tags = form.argument
+        return "".join(
+            tags.before_name + name + tags.before_value + json.dumps(value) + tags.after
+            for name, value in arguments.items()
+        )
+    return json.dumps(arguments)
+
+
 def test_the_form_of_a_call_is_what_the_parser_reads():
     for name, spec in SPECS.items():
         form = spec.calls
         text = form.opening + form.before_name + "add" + form.before_arguments
-        text += json.dumps({"a": 1}) + form.after + form.closing
+        text += written_arguments(form, {"a": 1}) + form.after + form.closing
         assert read_all_ways(name, text) == ("", "", [("add", '{"a": 1}')])

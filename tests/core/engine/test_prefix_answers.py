@@ -1,0 +1,113 @@
+"""Prompts are reused and answers are not, where decoding writes other bits than reading would."""
+
+from __future__ import annotations
+
+from twostroke.engine.kv_cache import KVCache
+from twostroke.engine.prefix_store import PrefixStore
+from twostroke.engine.scheduler import Plan, Scheduler
+from twostroke.engine.sequence import Phase, Sequence
+
+
+def make(num_rows: int = 4, num_tokens: int = 10_000, chunk: int = 64, **options) -> Scheduler:
+    cache = KVCache(num_rows, row_tokens=1000, num_tokens=num_tokens)
+    return Scheduler(cache, max_queue=8, prefill_chunk_tokens=chunk, **options)
+
+
+def ids(start: int, count: int) -> tuple[int, ...]:
+    return tuple(range(start, start + count))
+
+
+def submit(scheduler: Scheduler, name: str, prompt: tuple[int, ...], **facts) -> Sequence:
+    sequence = Sequence(name, prompt, facts.pop("max_total_tokens", 200), **facts)
+    scheduler.submit(sequence)
+    return sequence
+
+
+def run(scheduler: Scheduler, plan: Plan | None = None) -> Plan:
+    """Pretends to run a plan; every sequence gets the token 9 when it gets logits."""
+    plan = plan or scheduler.plan()
+    for chunk in plan.prefill:
+        scheduler.commit_prefill(chunk)
+        if chunk.is_last:
+            chunk.sequence.answer_ids.append(9)
+    for batch in plan.decode:
+        for sequence in batch.sequences:
+            if sequence is not None:
+                scheduler.commit_decode(sequence)
+                sequence.answer_ids.append(9)
+    scheduler.check()
+    return plan
+
+
+def serve(scheduler: Scheduler, name: str, prompt: tuple[int, ...], **facts) -> Sequence:
+    """A whole prompt and one decode step, then the end."""
+    sequence = submit(scheduler, name, prompt, **facts)
+    while sequence.phase is not Phase.DECODE:
+        run(scheduler)
+    run(scheduler)
+    scheduler.end(sequence)
+    scheduler.check()
+    return sequence
+
+
+def chunks(plan: Plan) -> list[tuple[str, int, int, int]]:
+    """Name, row, start and number of tokens."""
+    return [(c.sequence.request_id, c.row, c.start, len(c.token_ids)) for c in plan.prefill]
+
+
+def copies(plan: Plan) -> list[tuple[int, int, int]]:
+    return [(c.source_row, c.target_row, c.num_tokens) for c in plan.copies]
+
+
+def test_without_answers_only_prompts_are_kept():
+    scheduler = make(chunk=500, reuse_answers=False)
+    first = serve(scheduler, "first", ids(100, 40))
+    assert scheduler.cache.num_kept_tokens == 40, "not the token that was decoded"
+    submit(scheduler, "second", (*first.prompt_ids, *first.answer_ids, *ids(500, 20)))
+    assert chunks(run(scheduler)) == [("second", 0, 40, 22)]
+
+
+def test_without_answers_a_running_row_gives_its_prompt_only():
+    scheduler = make(chunk=500, reuse_answers=False)
+    running = submit(scheduler, "running", ids(100, 40))
+    run(scheduler)
+    run(scheduler)
+    submit(scheduler, "second", (*running.prompt_ids, *running.answer_ids, *ids(500, 20)))
+    plan = run(scheduler)
+    assert copies(plan) == [(0, 1, 40)]
+    assert chunks(plan) == [("second", 1, 40, 22)]
+
+
+def test_a_third_turn_reads_the_last_answer_only():
+    scheduler = make(chunk=500, reuse_answers=False)
+    prompt = ids(100, 40)
+    for start, num_read in ((0, 40), (40, 22), (62, 22)):
+        sequence = submit(scheduler, f"turn {start}", prompt)
+        assert chunks(run(scheduler)) == [(f"turn {start}", 0, start, num_read)]
+        run(scheduler)
+        scheduler.end(sequence)
+        prompt = (*prompt, *sequence.answer_ids, *ids(500 + start, 20))
+
+
+def test_without_answers_a_store_gets_no_answers_either():
+    store = PrefixStore(10**6)
+    scheduler = make(chunk=500, reuse_answers=False, prefix_store=store, num_rows=1)
+    first = serve(scheduler, "first", ids(100, 80))
+    submit(scheduler, "other", ids(500, 30))
+    (save,) = run(scheduler).copies
+    assert (save.num_tokens, save.ids) == (80, first.prompt_bytes)
+
+
+def test_without_scored_ones_prompts_that_were_scored_leave_nothing():
+    scheduler = make(chunk=30, reuse_scored=False)
+    scored = submit(scheduler, "scored", ids(100, 40), reuses_prefix=False)
+    submit(scheduler, "a", ids(100, 40))
+    assert chunks(run(scheduler)) == [("scored", 0, 0, 30)]
+    while scored.phase is not Phase.DECODE:
+        run(scheduler)
+    while scheduler.num_running == 2 and scheduler.plan().prefill:
+        run(scheduler)
+    assert scheduler.prefixes.counts.num_cached_tokens == 0
+    scheduler.end(scored)
+    assert scheduler.cache.num_kept_rows == 0
+    scheduler.check()

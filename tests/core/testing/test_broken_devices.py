@@ -1,0 +1,269 @@
+"""Backends whose probe, options, memory or life are broken: each is caught, and for that."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import mmap
+import threading
+
+import numpy as np
+import pytest
+
+from twostroke.backends.protocol import API_VERSION, ProbeResult
+from twostroke.errors import BackendError
+from twostroke.testing import echo
+from twostroke.testing.echo_session import EchoBinding, EchoSession
+
+DEVICE = echo.probe().devices[0]
+
+
+def raising_probe():
+    raise OSError("driver 7 is in the way")
+
+
+@pytest.mark.parametrize(
+    ("probe", "fault"),
+    [
+        (raising_probe, "the probe raised OSError: driver 7 is in the way"),
+        (ProbeResult, "no device, and no reason why"),
+        (lambda: ProbeResult((DEVICE, DEVICE)), "two devices have one index: [0, 0]"),
+        (lambda: [DEVICE], "the probe answered ["),
+    ],
+)
+def test_a_probe(break_echo, assert_caught, probe, fault):
+    assert_caught(break_echo(probe=probe), "probe", fault, alone=probe is raising_probe)
+
+
+def test_devices_that_do_not_open(break_echo, assert_caught):
+    second = dataclasses.replace(DEVICE, index=1, name="the other")
+
+    def open_first(device, options):
+        if device.index:
+            raise BackendError("out of order")
+        return echo.open_backend(device, options)
+
+    spec = break_echo(probe=lambda: ProbeResult((DEVICE, second)), open=open_first)
+    assert_caught(spec, "devices", "device 1 (the other), and it does not open")
+
+
+def test_another_device_than_asked_for(break_echo, assert_caught):
+    class First(echo.EchoBackend):
+        def __init__(self, device, options):
+            super().__init__(dataclasses.replace(device, index=7), options)
+
+    assert_caught(break_echo(backend=First), "devices", "asked for device 0, it opened 7")
+
+
+def test_a_backend_that_lacks_a_member(break_echo, assert_caught):
+    class Lacking(echo.EchoBackend):
+        def __init__(self, device, options):
+            super().__init__(device, options)
+            del self.touches_lazily
+
+    assert_caught(break_echo(backend=Lacking), "devices", "the backend lacks touches_lazily")
+
+
+def test_another_api_version(break_echo, assert_caught):
+    spec = break_echo(api_version=API_VERSION + 1)
+    assert_caught(spec, "spec", f"it speaks API version {API_VERSION + 1}")
+
+
+def refusing(error):
+    def open_refusing(device, options):
+        if set(options) - {"row_views"}:
+            raise error
+        return echo.open_backend(device, options)
+
+    return open_refusing
+
+
+def swallow(device, options):
+    return echo.open_backend(device, {})
+
+
+@pytest.mark.parametrize(
+    ("opens", "fault"),
+    [
+        (swallow, "the unknown option 'no_such_option' was taken without a word"),
+        (refusing(BackendError("bad option")), "does not name the option: bad option"),
+        (refusing(BackendError("no_such_option is bad")), "does not name the allowed row_views"),
+        (refusing(ValueError("no_such_option")), "refused with ValueError, not BackendError"),
+    ],
+)
+def test_options(break_echo, assert_caught, opens, fault):
+    assert_caught(break_echo(open=opens), "options", fault, options={"row_views": True})
+
+
+class DirtyMemory(echo.EchoBackend):
+    def allocate(self, shape, dtype, *, on_host=False):
+        return echo.EchoViews(np.ones(shape, dtype), has_row_views=True)
+
+
+class HalfBuffer(echo.EchoViews):
+    """Keeps what is written in half precision."""
+
+    def write(self, values):
+        super().write(values.astype("float16").astype(values.dtype))
+
+
+class HalfMemory(echo.EchoBackend):
+    def allocate(self, shape, dtype, *, on_host=False):
+        kind = HalfBuffer if dtype == "float32" else echo.EchoViews
+        return kind(np.zeros(shape, dtype), has_row_views=True)
+
+
+class DoubleBuffer(echo.EchoViews):
+    """Hands keys and values over in another dtype than it says."""
+
+    def read(self):
+        return self.values.astype("float64")
+
+
+class DoubleMemory(echo.EchoBackend):
+    def allocate(self, shape, dtype, *, on_host=False):
+        kind = DoubleBuffer if dtype == "float32" else echo.EchoViews
+        return kind(np.zeros(shape, dtype), has_row_views=True)
+
+
+@pytest.mark.parametrize(
+    ("backend", "fault"),
+    [
+        (DirtyMemory, "is not all zeros at first"),
+        (HalfMemory, "what was written does not come back"),
+        (DoubleMemory, "is read as float64, not float32"),
+    ],
+)
+def test_memory(break_echo, assert_caught, backend, fault):
+    assert_caught(break_echo(backend=backend), "memory", fault, alone=False)
+
+
+class CopiedRows(echo.EchoViews):
+    def rows(self, start, count):
+        return CopiedRows(self.values[start : start + count].copy(), has_row_views=True)
+
+
+class CopiedShapes(echo.EchoViews):
+    def reshaped(self, shape):
+        return CopiedShapes(np.zeros(shape, self.dtype), has_row_views=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"), [(CopiedRows, "row-views"), (CopiedShapes, "shape-views")]
+)
+def test_views_that_copy(break_echo, assert_caught, kind, check):
+    class Copying(echo.EchoBackend):
+        def allocate(self, shape, dtype, *, on_host=False):
+            return kind(np.zeros(shape, dtype), has_row_views=True)
+
+    assert_caught(break_echo(backend=Copying), check, "wrote elsewhere", alone=False)
+
+
+def test_instances_that_share_state(break_echo, assert_caught):
+    cache_arrays = []
+
+    class Sharing(echo.EchoBackend):
+        """The first caches of all instances are the same memory."""
+
+        num_given = 0
+
+        def allocate(self, shape, dtype, *, on_host=False):
+            made = super().allocate(shape, dtype, on_host=on_host)
+            if len(shape) == 4 and shape[0] == 4 and shape[2] > 8:
+                if self.num_given == len(cache_arrays):
+                    cache_arrays.append(made)
+                made = cache_arrays[self.num_given]
+                self.num_given += 1
+            return made
+
+    assert_caught(break_echo(backend=Sharing), "two-instances", "running beside another")
+
+
+def test_a_library_that_cannot_be_opened_again(break_echo, assert_caught):
+    opened = []
+
+    def open_a_few_times(device, options):
+        opened.append(device)
+        if len(opened) > 5:  # by the checks before, and the first time of this one
+            raise BackendError("the library was registered already")
+        return echo.open_backend(device, options)
+
+    spec = break_echo(open=open_a_few_times)
+    assert_caught(spec, "reopen", "BackendError: the library was registered already", alone=False)
+
+
+def test_a_session_that_never_closes(break_echo, assert_caught):
+    class NeverClosed(EchoSession):
+        def close(self):
+            """Forgets nothing."""
+
+    assert_caught(break_echo(session=NeverClosed), "closed", "a closed session still runs")
+
+
+def test_a_session_bound_to_its_thread(break_echo, assert_caught):
+    class Bound(EchoSession):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.thread = threading.get_ident()
+
+    class InThread(EchoBinding):
+        def run(self):
+            if self._session.thread != threading.get_ident():
+                raise RuntimeError("no context in this thread")
+            super().run()
+
+    spec = break_echo(session=Bound, binding=InThread)
+    assert_caught(spec, "thread", "RuntimeError: no context in this thread")
+
+
+def test_a_buffer_leaked_in_each_run(break_echo, assert_caught):
+    leaked = []
+
+    class Leaking(EchoBinding):
+        def run(self):
+            leaked.append(np.zeros_like(self._logits))
+            super().run()
+
+    assert_caught(break_echo(binding=Leaking), "memory-flat", "bytes of Python's memory")
+
+
+def test_pages_leaked_in_each_run(break_echo, assert_caught):
+    size, arena, runs = 1 << 15, mmap.mmap(-1, 1 << 26), itertools.count()
+
+    class Leaking(EchoBinding):
+        """Takes memory that Python's allocator knows nothing of."""
+
+        def run(self):
+            start = next(runs) * size % len(arena)
+            arena[start : start + size] = b"x" * size
+            super().run()
+
+    spec = break_echo(binding=Leaking)
+    assert_caught(spec, "memory-flat", "bytes of the process's memory", only_check=True)
+
+
+def test_an_interruption_that_is_ignored(break_echo, assert_caught):
+    class Deaf(EchoBinding):
+        def interrupt(self):
+            """Hears nothing."""
+
+    assert_caught(break_echo(binding=Deaf), "cancel", "were read to the end although")
+
+
+def test_an_interruption_that_hurts_the_next_run(break_echo, assert_caught):
+    class Hurt(EchoSession):
+        was_cut = False
+
+    class Sticky(EchoBinding):
+        """Once interrupted, the session's logits are spoilt for good."""
+
+        def interrupt(self):
+            super().interrupt()
+            self._session.was_cut = True
+
+        def run(self):
+            super().run()
+            self._logits += 0.5 * self._session.was_cut
+
+    spec = break_echo(session=Hurt, binding=Sticky)
+    assert_caught(spec, "cancel", "the run after one that was interrupted")
