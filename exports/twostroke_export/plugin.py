@@ -49,12 +49,7 @@ def export_several(
         BundleError: an `out` exists or cannot be written.
     """
     check_install()
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InstallError(
-            f"Exporting needs the Python package {missing[0]!r}, which is not installed; "
-            f'run: pip install "twostroke[export]"'
-        )
+    _check_packages(_NEEDED)
     on_progress(Progress("check the source", 0.0))
     from twostroke_export.recipe import recipe_of
     from twostroke_export.source import find
@@ -68,6 +63,28 @@ def export_several(
 
     with _one_at_a_time:
         return run(options, _behind_imports(on_progress), source)
+
+
+def split(root: Path, num_front_layers: int) -> None:
+    """Adds the halves of a bundle's graphs to it; see `twostroke_export.split`.
+
+    Raises:
+        InstallError: a package of the `export` extra is missing.
+        ExportError, BundleError: as `split_bundle`.
+    """
+    _check_packages(("onnx_ir",))
+    from twostroke_export.split import split_bundle
+
+    split_bundle(root, num_front_layers)
+
+
+def _check_packages(names: Sequence[str]) -> None:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InstallError(
+            f"Exporting needs the Python package {missing[0]!r}, which is not installed; "
+            f'run: pip install "twostroke[export]"'
+        )
 
 
 def _behind_imports(on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
@@ -86,5 +103,6 @@ def twostroke_exporters() -> list[ExporterSpec]:
             precisions=PRECISIONS,
             export=export,
             export_several=export_several,
+            split=split,
         )
     ]

@@ -130,7 +130,8 @@ class CpuBackend:
             BundleError: the graph cannot be loaded.
         """
         not_packed = None
-        is_standard = graph.name == graph_file(stroke, "standard")
+        whole = Path(graph_file(stroke, "standard")).stem  # its halves have longer names
+        is_standard = graph.name.startswith(f"{whole}.")
         make_options = functools.partial(self.session_options, is_standard=is_standard)
         try:
             session = self._from_cache(graph, make_options)
@@ -223,6 +224,7 @@ def twostroke_backends() -> Sequence[BackendSpec]:
             probe=probe,
             open=_open,
             priority=0,
+            threads_option="intra_op_threads",
             shares_threads=True,
         )
     ]

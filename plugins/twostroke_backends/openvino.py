@@ -94,5 +94,6 @@ def twostroke_backends() -> Sequence[BackendSpec]:
             open=_open,
             priority=-10,
             dialect={Stroke.PREFILL: "standard", Stroke.DECODE: "standard"},
+            threads_option="threads",
         )
     ]

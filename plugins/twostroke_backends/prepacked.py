@@ -88,13 +88,19 @@ def discard(entry: Path) -> None:
 
 
 def _graphs_of_bundle(graph: Path) -> tuple[str, ...]:
-    """File names of the bundle's graphs of the same dialect; empty where there is no bundle."""
+    """File names of the bundle's graphs that read the same weights: those of the same dialect, cut
+    in the same place. Empty where there is no bundle.
+    """
     try:
         manifest = json.loads((graph.parent / MANIFEST_NAME).read_text(encoding="utf-8"))
         dialects = {str(fact["file"]): fact["dialect"] for fact in manifest["graphs"]}
+        kinds: dict[str, object] = dict(dialects)
+        for cut in manifest.get("cuts", ()):
+            for half in ("front", "back"):
+                kinds[cut[half]] = (dialects[cut["file"]], cut["num_front_layers"], half)
     except (OSError, ValueError, KeyError, TypeError):
         return ()
-    return tuple(name for name in dialects if dialects[name] == dialects.get(graph.name))
+    return tuple(name for name in kinds if kinds[name] == kinds.get(graph.name))
 
 
 def _host(optimization: str, graphs: Sequence[str]) -> str:

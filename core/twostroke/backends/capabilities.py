@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from twostroke.backends.protocol import Binding
+from twostroke.backends.protocol import Array, Backend, Binding, Buffer
 
 HOST_MEMORY = "host"
 
@@ -56,4 +56,36 @@ class SharesMemory(Protocol):
     @property
     def memory_space(self) -> str:
         """`host` for host memory that `allocate` gives, else e.g. `cuda:0`."""
+        ...
+
+
+@runtime_checkable
+class ReachesFront(Protocol):
+    """A buffer of [rows, kv_heads, capacity, head_dim] whose first positions the host can reach
+    without the others. For memory that is not the host's; a backend need not have it: whole
+    buffers are then copied through host memory.
+    """
+
+    def read_front(self, num_positions: int) -> Array:
+        """A copy of the first positions of axis 2, [rows, kv_heads, num_positions, head_dim]."""
+        ...
+
+    def write_front(self, values: Array) -> None:
+        """Writes [rows, kv_heads, n, head_dim] to the first n positions. Mutates the memory."""
+        ...
+
+    def copy_front(self, source: Buffer, num_positions: int) -> bool:
+        """Copies the first positions of a buffer that differs in capacity at most, and waits.
+
+        Mutates the memory. False: `source` is out of this device's reach, nothing was done.
+        """
+        ...
+
+
+@runtime_checkable
+class LayeredBackend(Protocol):
+    """A backend whose layers live on different devices; see `twostroke.backends.split`."""
+
+    def of_layer(self, layer: int) -> Backend:
+        """The backend that has a layer's KV cache."""
         ...

@@ -71,7 +71,8 @@ class ExporterSpec:
     `export` raises ExportError (or InstallError where its packages are missing) and leaves
     nothing behind when it fails; it returns the bundle's folder. `export_several` makes bundles
     that differ in precision from one load of one source, all of them or none; an exporter without
-    it is called for each.
+    it is called for each. `split` adds to a bundle the two halves of each of its graphs, cut behind
+    so many layers; it raises ExportError where that cannot be.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ExporterSpec:
     export_several: (
         Callable[[Sequence[ExportOptions], Callable[[Progress], None]], list[Path]] | None
     ) = None
+    split: Callable[[Path, int], object] | None = None
 
 
 @hookspec

@@ -244,7 +244,8 @@ class BackendSpec:
     `dialect` says which graphs of a bundle each stroke wants: "fused" for ONNX Runtime's own
     operators, "standard" for plain ONNX, which compilers take whole. With `shares_threads` its
     sessions run in ONNX Runtime's own threads, of which several models may share one pool; it then
-    takes the options `intra_op_threads` and `spinning` as the CPU backend does.
+    takes the options `intra_op_threads` and `spinning` as the CPU backend does. `threads_option` is
+    the name of the option that says how many threads an operator uses; `twostroke tune` tries it.
     """
 
     name: str
@@ -256,6 +257,7 @@ class BackendSpec:
     dialect: Mapping[Stroke, str] = field(
         default_factory=lambda: {Stroke.PREFILL: "fused", Stroke.DECODE: "fused"}
     )
+    threads_option: str | None = None
     shares_threads: bool = False
 
 

@@ -94,6 +94,18 @@ def both_strokes(
     )
 
 
+class CutFact(_Fact):
+    """The graph `file` once more, as two: the first layers, and the others with the head.
+
+    Both halves read the bundle's own weights.
+    """
+
+    file: str
+    num_front_layers: int = Field(ge=1)
+    front: str
+    back: str
+
+
 class Tokens(_Fact):
     """Ids with a meaning. `eos_ids` is the union of config, generation config and tokenizer."""
 
@@ -193,6 +205,7 @@ class Manifest(_Fact):
     context_tokens: int = Field(ge=1)
     kv_layers: tuple[KVLayer, ...]
     graphs: tuple[GraphFact, ...]
+    cuts: tuple[CutFact, ...] = ()
     tokens: Tokens = Tokens()
     generation: GenerationDefaults = GenerationDefaults()
     verifications: tuple[Verification, ...] = ()
@@ -213,6 +226,13 @@ class Manifest(_Fact):
         if len(set(kinds)) < len(kinds):
             raise ValueError("two graphs of one stroke and dialect")
         return graphs
+
+    def cut(self, file: str, num_front_layers: int) -> CutFact | None:
+        """The halves of a graph behind so many layers; None where it was not cut there."""
+        for cut in self.cuts:
+            if (cut.file, cut.num_front_layers) == (file, num_front_layers):
+                return cut
+        return None
 
     def graph(self, stroke: Stroke, dialect: str | None = None) -> GraphFact | None:
         """The graph of a stroke in a dialect (None: the default's); None where there is none."""

@@ -75,7 +75,8 @@ def open_bundle(path: Path, *, check_hashes: bool = True) -> Bundle:
     """
     root = path.absolute()
     manifest = read_manifest(root)
-    for name in (*(graph.file for graph in manifest.graphs), "tokenizer.json"):
+    halves = [half for cut in manifest.cuts for half in (cut.front, cut.back)]
+    for name in (*(graph.file for graph in manifest.graphs), *halves, "tokenizer.json"):
         if name not in manifest.files:
             raise BundleError(f"{root / MANIFEST_NAME} does not list {name!r}. {_REPAIR}")
     for name, fact in manifest.files.items():

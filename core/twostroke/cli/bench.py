@@ -85,7 +85,7 @@ def _add_load_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--scenario", choices=SCENARIOS, default="mix", help="default: mix")
     group.add_argument(
         "--streams",
-        type=_counts,
+        type=options.counts,
         metavar="N,N",
         help="requests at once; mix: each in turn, default 1,4,8,16 (none beside --rate); "
         "stall: default 4; health: default 8",
@@ -98,16 +98,18 @@ def _add_load_flags(parser: argparse.ArgumentParser) -> None:
         help="requests a second that come by chance (Poisson) and wait for nobody",
     )
     group.add_argument(
-        "--requests", type=_count, metavar="N", default=32, help="of each load; default: 32"
+        "--requests", type=options.count, metavar="N", default=32, help="of each load; default: 32"
     )
     group.add_argument(
         "--rounds",
-        type=_count,
+        type=options.count,
         metavar="N",
         help="shares of a load that endpoints run in turn; default: 1, of several endpoints 4",
     )
-    group.add_argument("--prompt-tokens", type=_count, metavar="N", help="about; default: the mix")
-    group.add_argument("--answer-tokens", type=_count, metavar="N", help="default: the mix")
+    group.add_argument(
+        "--prompt-tokens", type=options.count, metavar="N", help="about; default: the mix"
+    )
+    group.add_argument("--answer-tokens", type=options.count, metavar="N", help="default: the mix")
     group.add_argument(
         "--warm-up", type=int, metavar="N", default=2, help="requests before it counts; default: 2"
     )
@@ -194,17 +196,6 @@ def _each(ask_one: Callable[[Client], Any]) -> Scenario:
         return [await ask_one(client) for client in clients]
 
     return ask_all
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return count
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(_count(part) for part in text.split(","))
 
 
 def _rates(text: str) -> tuple[float, ...]:

@@ -23,14 +23,16 @@ from twostroke.cli import (
     plan,
     plugins,
     serve,
+    split,
+    tune,
     verify,
 )
 from twostroke.cli.termination import Terminated, terminable
 from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (
-    *(serve, export, verify, evaluate, plan, generate, chat, bench),
-    *(plugins, conformance, doctor, config),
+    *(serve, export, verify, split, evaluate, plan, generate, chat, bench),
+    *(tune, plugins, conformance, doctor, config),
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

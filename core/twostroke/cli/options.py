@@ -150,3 +150,16 @@ def read_sampling(arguments: argparse.Namespace) -> dict[str, Any]:
     if given["stop"] is not None:
         given["stop"] = tuple(given["stop"])
     return {name: value for name, value in given.items() if value is not None}
+
+
+def count(text: str) -> int:
+    """A number of things, 1 or more, for argparse."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Several of them, `1,8`; each once, in their order."""
+    return tuple(dict.fromkeys(count(part) for part in text.split(",")))

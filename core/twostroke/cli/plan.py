@@ -191,7 +191,7 @@ def _open(name: str, plugins: object) -> Backend | None:
 
 
 def _memory(text: str | None) -> int | None:
-    from twostroke.config.schema import parse_bytes
+    from twostroke.config.values import parse_bytes
 
     if text is None:
         return None

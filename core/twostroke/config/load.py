@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from twostroke.config.document import Document, Origin
 from twostroke.config.overrides import apply_overrides
 from twostroke.config.problems import find_problems
-from twostroke.config.read import read_document
+from twostroke.config.read import read_document, read_text
 from twostroke.config.schema import Config
 from twostroke.errors import ConfigError
 
@@ -33,6 +33,20 @@ def load_config(
     variables = os.environ if environ is None else environ
     document = Document(Origin("", 0)) if path is None else read_document(path, variables)
     apply_overrides(document, overrides)
+    return _config(document, Path.cwd() if path is None else path.parent)
+
+
+def load_text(text: str, path: Path, *, environ: Mapping[str, str] | None = None) -> Config:
+    """As `load_config`, of what will stand in the file `path`.
+
+    Raises:
+        ConfigError: everything that is wrong.
+    """
+    variables = os.environ if environ is None else environ
+    return _config(read_text(text, path, variables), path.parent)
+
+
+def _config(document: Document, folder: Path) -> Config:
     try:
         config = Config.model_validate(document.data)
     except ValidationError as error:
@@ -41,7 +55,7 @@ def load_config(
     if config is None or document.problems:
         ordered = sorted(document.problems, key=lambda problem: problem.origin.order)
         raise ConfigError([problem.line() for problem in ordered])
-    return _with_sources(config, document, Path.cwd() if path is None else path.parent)
+    return _with_sources(config, document, folder)
 
 
 def _with_sources(config: Config, document: Document, folder: Path) -> Config:

@@ -25,7 +25,15 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
     Raises:
         ConfigError: there is no such file, it is not YAML, or its top is not a mapping.
     """
-    text = _read_text(path)
+    return read_text(_read_text(path), path, environ)
+
+
+def read_text(text: str, path: Path, environ: Mapping[str, str]) -> Document:
+    """Reads what stands in a file, or will.
+
+    Raises:
+        ConfigError: it is not YAML, or its top is not a mapping.
+    """
     node, loader = _compose(text, str(path))
     document = Document(Origin(f"{path}:1", 1))
     if node is None or node.tag == _NULL_TAG:

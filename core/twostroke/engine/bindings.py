@@ -1,6 +1,7 @@
 """Runs of a graph that writes its tokens into the KV cache in place.
 
-The cache is bound once for each span of rows; a run changes a few small buffers.
+The cache is bound once for each span of rows; a run changes a few small buffers. Where the cache
+gets another size its arrays are new ones, and so are the bindings.
 """
 
 from __future__ import annotations
@@ -86,9 +87,13 @@ class InPlaceRuns:
             return True
         return False
 
-    def close(self) -> None:
-        """Drops every binding, before their session is closed."""
+    def unbind(self) -> None:
+        """Drops every binding, before the KV buffers change or their session is closed."""
         self._kept.clear()
+
+    def close(self) -> None:
+        """Drops every binding and the memory of the logits."""
+        self.unbind()
         self._logits.clear()
 
     def _bound(self, start_row: int, count: int, num_new: int, wanted: Sequence[int]) -> BoundRun:

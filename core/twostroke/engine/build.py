@@ -13,22 +13,17 @@ from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact, Manifest
 from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
+from twostroke.engine.exactness import open_speculation, reuses_answers
 from twostroke.engine.handover import share_memory
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
+from twostroke.engine.kv_extent import Buckets, Extent
 from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS, EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
 from twostroke.engine.rebuild import Rebuild, ReopenBackends
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
-from twostroke.engine.speculation import Speculation
-from twostroke.engine.step_costs import StepCosts
-from twostroke.engine.verify_probe import (
-    TOLERANCE,
-    continuation_difference,
-    verification_difference,
-)
 from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
@@ -44,11 +39,6 @@ from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
 Dialects = Mapping[Stroke, str]
-
-_DIFFERS = (
-    "answers may differ from plain decoding: of several tokens at once these kernels compute "
-    "logits that are off by {:.1%}"
-)
 
 
 def build_engine(
@@ -90,6 +80,7 @@ def build_engine(
             num_rows=plan.num_rows,
             context_tokens=context_tokens,
             dialects=dialects,
+            extent=_first_extent(plan),
         )
 
     backends = prefill_backend, decode_backend
@@ -136,21 +127,33 @@ def _scheduler(
     bundle: Bundle, runner: Runner, plan: MemoryPlan, limits: EngineLimits, dialects: Dialects
 ) -> Scheduler:
     context_tokens = _context(bundle.manifest, limits)
-    reuses_answers = _reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
+    has_answers = reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
     return Scheduler(
-        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total),
+        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total, _buckets(plan)),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
         max_span_rows=runner.max_span_rows,
         chunks_prompts=runner.chunks_prompts,
         reuse_prefixes=limits.reuse_prefixes != "off",
-        reuse_answers=reuses_answers,
+        reuse_answers=has_answers,
         reuse_scored=limits.reuse_prefixes != "exact" or runner.scores_at_once,
         share_prefixes=limits.share_prefixes,
-        prefix_store=open_store(bundle, limits, dialects, has_answers=reuses_answers),
-        speculation=_speculation(bundle.manifest.name, runner, limits, context_tokens),
+        prefix_store=open_store(bundle, limits, dialects, has_answers=has_answers),
+        speculation=open_speculation(bundle.manifest.name, runner, limits, context_tokens),
     )
+
+
+def _buckets(plan: MemoryPlan) -> Buckets | None:
+    """The sizes of the KV cache where it takes what is allocated; None where that is free."""
+    if plan.touches_lazily:
+        return None
+    return Buckets(Extent(plan.num_rows, plan.capacity_tokens))
+
+
+def _first_extent(plan: MemoryPlan) -> Extent | None:
+    buckets = _buckets(plan)
+    return None if buckets is None else buckets.least
 
 
 def _with_chunk(limits: EngineLimits, prefill_backend: Backend) -> EngineLimits:
@@ -165,52 +168,6 @@ def _grammars(bundle: Bundle) -> Grammars:
         bundle.manifest.architecture.vocab_size,
         frozenset(bundle.manifest.tokens.eos_ids),
     )
-
-
-def _speculation(
-    name: str, runner: Runner, limits: EngineLimits, context_tokens: int
-) -> Speculation | None:
-    """What guesses, or None where it is off, cannot be, or (in mode auto) would change answers.
-
-    Raises:
-        ConfigError: it is asked for and cannot be. The runner is closed.
-    """
-    if limits.speculation == "off":
-        return None
-    obstacle = runner.verification_obstacle()
-    if obstacle is None:
-        difference = 0.0
-        if not runner.verifies_floats:
-            difference = verification_difference(runner, context_tokens)
-        if difference <= TOLERANCE or limits.speculation == "on":
-            if difference > TOLERANCE:
-                log.warning("%s: with speculation %s", name, _DIFFERS.format(difference))
-            return Speculation(limits.speculation, limits.max_draft_tokens, StepCosts())
-        obstacle = _DIFFERS.format(difference)
-    elif limits.speculation == "on":
-        runner.close()
-        raise ConfigError(
-            [f"speculation is on, but {name} cannot verify drafts: {obstacle}. Set it to auto."]
-        )
-    log.info("%s: no speculation, because %s", name, obstacle)
-    return None
-
-
-def _reuses_answers(name: str, runner: Runner, limits: EngineLimits, context_tokens: int) -> bool:
-    """Whether a prompt may go on from an answer as it was decoded."""
-    if limits.reuse_prefixes != "exact" or not runner.chunks_prompts:
-        return True
-    if runner.computes_floats_alike:
-        return True
-    difference = continuation_difference(runner, context_tokens)
-    if difference > TOLERANCE:
-        log.info(
-            "%s: prompts reuse prompts but no answers: behind tokens that were decoded the logits "
-            "are off by %.1f%%. kv.prefixes.reuse: all reuses them nevertheless",
-            name,
-            100 * difference,
-        )
-    return difference <= TOLERANCE
 
 
 def _context(manifest: Manifest, limits: EngineLimits) -> int:
@@ -234,15 +191,18 @@ def open_runner(
     num_rows: int,
     context_tokens: int,
     dialects: Dialects | None = None,
+    extent: Extent | None = None,
 ) -> Runner:
     """Opens both graphs, checks their contract and allocates the KV cache.
 
-    Whatever fails, no session stays open.
+    `extent` is what the cache begins with on a device; None: room for all rows. Whatever fails, no
+    session stays open.
 
     Raises:
         ContractError, PlacementError, BundleError, OutOfMemoryError: as for `build_engine`.
     """
     wanted = dialects or {}
+    full = Extent(num_rows, kv_capacity(context_tokens))
     with ExitStack() as opened:
         prefill = _open(opened, bundle, prefill_backend, Stroke.PREFILL, wanted)
         is_one = prefill_backend is decode_backend and (
@@ -254,8 +214,8 @@ def open_runner(
             prefill,
             decode,
             bundle.manifest,
-            num_rows=num_rows,
-            capacity_tokens=kv_capacity(context_tokens),
+            full=full,
+            extent=extent,
         )
         settle_chunks(runner, prefill, decode, context_tokens)
         opened.pop_all()  # the runner closes them from now on

@@ -62,6 +62,9 @@ class ConcatenatingRuns:
             return True
         return False
 
+    def unbind(self) -> None:
+        """Nothing to drop: each run is bound anew."""
+
     def close(self) -> None:
         """Frees the memory of the logits."""
         self._logits.clear()

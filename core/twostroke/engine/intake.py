@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.limits import EngineStats
 from twostroke.engine.prefix_store import PrefixStore
 from twostroke.engine.scheduler import PrefillChunk, Scheduler
@@ -138,6 +139,26 @@ class Intake:
         with self._changed:
             num_given_back = self._scheduler.cache.note_given_back(row, num_tokens)
             self._counts.num_given_back_tokens += num_given_back
+
+    def note_extent(self, extent: Extent) -> None:
+        """Notes what the KV cache has room for."""
+        with self._changed:
+            self._table.note_extent(extent)
+
+    def note_refusal(self, extent: Extent) -> tuple[Work | None, list[RowSave]]:
+        """Notes that the device leaves the KV cache no more room than `extent`.
+
+        What would begin outside of it is placed anew in the next step. Kept rows are given up for
+        that, and should be stored; where there are none, the largest is answered, for it to fail.
+        """
+        with self._changed:
+            return self._table.note_refusal(extent)
+
+    def idle_extent(self) -> Extent | None:
+        """What the KV cache may shrink to; None: as it is."""
+        with self._changed:
+            cache = self._scheduler.cache
+            return None if cache.room is None else cache.room.idle(cache.needs())
 
     def keep_tails(self) -> None:
         """No step names rows to give back from now on: the backend cannot."""

@@ -7,6 +7,8 @@ begun (`take`): only then is it known which row holds the most of it already. Wh
 may be *kept*: the tokens stay, nothing is promised to it any more, and it goes as soon as a
 sequence needs the row or the memory.
 
+On a device the arrays are as large as they have to be; `room` knows how large they are.
+
 Invariants (`check` proves them):
 1. Every row is free, taken or kept.
 2. A free row has length 0 and nothing reserved.
@@ -15,11 +17,14 @@ Invariants (`check` proves them):
 5. At most `num_rows` sequences hold a promise, of at most `num_tokens` together.
 6. What taken rows may become and what kept rows hold is at most `num_tokens` together.
 7. A row has touched at least as many tokens as it holds.
+8. Where there are buckets, every row that is not free has room for what it may become.
 """
 
 from __future__ import annotations
 
 import enum
+
+from twostroke.engine.kv_extent import Buckets, Room
 
 
 class RowState(enum.Enum):
@@ -33,10 +38,13 @@ class RowState(enum.Enum):
 class KVCache:
     """States, lengths and reservations of `num_rows` rows of `row_tokens` tokens each.
 
-    `num_tokens` bounds what all rows may hold together (the memory budget).
+    `num_tokens` bounds what all rows may hold together (the memory budget). `buckets` are the sizes
+    of the arrays where memory costs what is allocated; None: it costs what was written.
     """
 
-    def __init__(self, num_rows: int, row_tokens: int, num_tokens: int) -> None:
+    def __init__(
+        self, num_rows: int, row_tokens: int, num_tokens: int, buckets: Buckets | None = None
+    ) -> None:
         self.num_rows = num_rows
         self.row_tokens = row_tokens
         self.num_tokens = num_tokens
@@ -46,6 +54,7 @@ class KVCache:
         self._longest = [0] * num_rows  # since its memory was last given back
         self._num_promises = 0
         self._num_promised_tokens = 0
+        self.room = None if buckets is None else Room(buckets)
 
     def reserve(self, num_tokens: int) -> bool:
         """Promises a row to a sequence that may grow to `num_tokens`.
@@ -165,8 +174,16 @@ class KVCache:
 
     @property
     def num_touched_tokens(self) -> int:
-        """Tokens that rows hold, or held at their longest since their memory was given back."""
-        return sum(self._longest)
+        """Tokens that memory is taken for.
+
+        With buckets what is allocated; else what rows hold, or held at their longest since their
+        memory was given back.
+        """
+        return sum(self._longest) if self.room is None else self.room.extent.num_tokens
+
+    def needs(self) -> list[int]:
+        """What each row holds or may become, in tokens; 0 for a free one."""
+        return [max(*both) for both in zip(self._lengths, self._reserved, strict=True)]
 
     def idle_tails(self) -> list[tuple[int, int]]:
         """Rows that touched more than they can still be asked for, and how many tokens that is.
@@ -174,8 +191,10 @@ class KVCache:
         What lies behind a free row's start, a kept row's tokens or a taken row's promise is of no
         use to anybody.
         """
-        needs = [max(*both) for both in zip(self._lengths, self._reserved, strict=True)]
-        return [(row, need) for row, need in enumerate(needs) if self._longest[row] > need]
+        if self.room is not None:
+            return []  # all rows are as long as the longest
+        needs = enumerate(self.needs())
+        return [(row, need) for row, need in needs if self._longest[row] > need]
 
     def note_given_back(self, row: int, num_tokens: int) -> int:
         """Notes that the memory behind the first tokens of a row is the system's again.
@@ -190,6 +209,8 @@ class KVCache:
         """Frees every row and forgets every promise; `is_lost`: also what was touched."""
         if is_lost:
             self._longest = [0] * self.num_rows
+            if self.room is not None:
+                self.room.clear()
         self._states = [RowState.FREE] * self.num_rows
         self._lengths = [0] * self.num_rows
         self._reserved = [0] * self.num_rows
@@ -220,6 +241,8 @@ class KVCache:
             raise AssertionError(f"{self._num_promised_tokens} tokens promised, {taken_tokens} due")
         if self.num_excess_tokens:
             raise AssertionError(f"{self.num_excess_tokens} tokens more than {self.num_tokens}")
+        if self.room is not None and (unfit := self.room.unfit(self.needs())):
+            raise AssertionError(f"rows {unfit} lie outside of {self.room.extent}")
 
     def _set_length(self, row: int, length: int) -> None:
         self._lengths[row] = length

@@ -12,11 +12,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
-import numpy as np
-
 from twostroke.backends.protocol import Array, Backend, Buffer, GivesBack, ReshapableBuffer
+from twostroke.backends.split import layer_backend
 from twostroke.bundle.contract import past_names
 from twostroke.bundle.manifest import KVLayer
+from twostroke.engine.kv_copies import copy_tokens, fill_tokens, read_tokens
+from twostroke.engine.kv_extent import Extent
 from twostroke.errors import EngineError
 
 _Set = dict[str, Buffer]
@@ -25,8 +26,8 @@ _Set = dict[str, Buffer]
 class ConcatenatedKV:
     """Keys and values of rows that grow, [1, kv_heads, length, head_dim] a row, layer and side.
 
-    Buffers that can be seen in other shapes are allocated once for `capacity_tokens`; where a
-    backend has no such views, a row's buffers are allocated anew for each run.
+    Buffers that can be seen in other shapes are allocated for as many tokens as rows have room for;
+    where a backend has no such views, a row's buffers are allocated anew for each run.
 
     Invariant: `_lengths[row]` is the number of tokens in `_rows[row]`.
     """
@@ -36,25 +37,28 @@ class ConcatenatedKV:
         backend: Backend,
         layers: Sequence[KVLayer],
         dtype: str,
-        *,
-        num_rows: int,
-        capacity_tokens: int,
+        extent: Extent,
     ) -> None:
         self.dtype = dtype
         self._backend = backend
+        self._owners = {
+            name: layer_backend(backend, number)
+            for number in range(len(layers))
+            for name in past_names(number)
+        }
         self._shapes = {
             name: (layer.num_kv_heads, layer.head_dim)
             for number, layer in enumerate(layers)
             for name in past_names(number)
         }
-        self._lengths = [0] * num_rows
+        self._lengths = [0] * extent.num_rows
         self._empty = self._allocate(0, on_host=True)
-        self._rows: list[_Set] = [self._empty] * num_rows
+        self._rows: list[_Set] = [self._empty] * extent.num_rows
+        self._row_tokens = extent.row_tokens
         # The memory of each row, the last one the spare; none where it cannot be seen in shapes.
         self._blocks: list[dict[str, ReshapableBuffer]] = []
         if all(isinstance(buffer, ReshapableBuffer) for buffer in self._allocate(1).values()):
-            blocks = [self._allocate(capacity_tokens) for _ in range(num_rows + 1)]
-            self._blocks = cast("list[dict[str, ReshapableBuffer]]", blocks)
+            self._blocks = [self._new_block() for _ in range(extent.num_rows + 1)]
         self._written: _Set = self._empty
 
     def past(self, row: int, num_tokens: int) -> Mapping[str, Buffer]:
@@ -68,8 +72,7 @@ class ConcatenatedKV:
         held = self._lengths[row]
         if num_tokens > held:
             raise EngineError(f"Row {row} of the KV cache holds {held} tokens, not {num_tokens}.")
-        if num_tokens < held:
-            self.fill_row(row, self.read_row(row, num_tokens))
+        self._shorten(row, num_tokens)
         return self._rows[row]
 
     def present(self, num_tokens: int) -> Mapping[str, Buffer]:
@@ -87,7 +90,7 @@ class ConcatenatedKV:
     def read_row(self, row: int, num_tokens: int) -> Iterator[tuple[str, Array]]:
         """The first tokens of a row; see `KVStore`."""
         for name, buffer in self._rows[row].items():
-            yield name, buffer.read()[:, :, :num_tokens]
+            yield name, read_tokens(buffer, num_tokens)
 
     def fill_row(self, row: int, values: Iterator[tuple[str, Array]]) -> None:
         """Replaces a row; `values` may be views of the same row."""
@@ -97,12 +100,70 @@ class ConcatenatedKV:
             if not written:
                 num_tokens = tokens.shape[2]
                 written = dict(self.present(num_tokens))
-            written[name].write(np.ascontiguousarray(tokens))
+            fill_tokens(tokens, written[name])
         self.keep(row, num_tokens)
+
+    def copy_row(self, source: int, target: int, num_tokens: int) -> None:
+        """Replaces a row by the first tokens of another; see `KVStore`."""
+        written = self.present(num_tokens)
+        for name, buffer in self._rows[source].items():
+            copy_tokens(buffer, written[name], num_tokens)
+        self.keep(target, num_tokens)
 
     def num_readable(self, row: int) -> int:
         """What the row holds."""
-        return self._lengths[row]
+        return self._lengths[row] if row < len(self._lengths) else 0
+
+    @property
+    def extent(self) -> Extent:
+        """Rows, and tokens that the memory of each has room for."""
+        sizes = [self._num_tokens(block, name) for block in self._blocks for name in block]
+        return Extent(len(self._rows), min(sizes, default=self._row_tokens))
+
+    def resize(self, extent: Extent, lengths: Sequence[int]) -> None:
+        """Replaces the memory of rows and spare, a buffer at a time; see `KVStore`."""
+        if self._backend.touches_lazily or not self._blocks:
+            return
+        for row in range(min(extent.num_rows, len(self._rows))):
+            self._shorten(row, min(lengths[row], self._lengths[row]))
+        self._row_tokens, self._written = extent.row_tokens, self._empty
+        del self._rows[extent.num_rows :], self._lengths[extent.num_rows :]
+        del self._blocks[extent.num_rows : -1]
+        for row, num_tokens in enumerate(self._lengths):
+            for name in self._blocks[row]:
+                self._resize_buffer(row, name, num_tokens)
+        for name in self._blocks[-1]:
+            self._resize_buffer(-1, name, 0)
+        while len(self._rows) < extent.num_rows:
+            self._blocks.insert(-1, self._new_block())
+            self._rows.append(self._empty)
+            self._lengths.append(0)
+
+    def _shorten(self, row: int, num_tokens: int) -> None:
+        """Forgets what a row holds behind its first tokens."""
+        if num_tokens == 0:
+            self._rows[row], self._lengths[row] = self._empty, 0
+        elif num_tokens < self._lengths[row]:
+            self.fill_row(row, self.read_row(row, num_tokens))
+
+    def _resize_buffer(self, block: int, name: str, num_tokens: int) -> None:
+        """Gives a block's buffer the wanted size, with the first tokens of its row."""
+        if self._num_tokens(self._blocks[block], name) == self._row_tokens:
+            return
+        num_heads, head_dim = self._shapes[name]
+        new = self._owners[name].allocate((1, num_heads, self._row_tokens, head_dim), self.dtype)
+        memory = cast("ReshapableBuffer", new)
+        if num_tokens:
+            view = memory.reshaped((1, num_heads, num_tokens, head_dim))
+            copy_tokens(self._rows[block][name], view, num_tokens)
+            self._rows[block][name] = view
+        self._blocks[block][name] = memory
+
+    def _num_tokens(self, block: dict[str, ReshapableBuffer], name: str) -> int:
+        return block[name].shape[2]
+
+    def _new_block(self) -> dict[str, ReshapableBuffer]:
+        return cast("dict[str, ReshapableBuffer]", self._allocate(self._row_tokens))
 
     def give_back(self, row: int, num_tokens: int) -> bool:
         """Returns a row's memory behind its first tokens, and what a row was replaced in.
@@ -110,7 +171,7 @@ class ConcatenatedKV:
         An empty row returns all; of others the tokens lie together at the front of their memory.
         """
         if num_tokens == 0:
-            self._rows[row], self._lengths[row] = self._empty, 0
+            self._shorten(row, 0)
         if not self._blocks:
             return True  # a row has just the memory that it needs
         held = self._lengths[row]
@@ -138,7 +199,7 @@ class ConcatenatedKV:
 
     def _allocate(self, num_tokens: int, *, on_host: bool = False) -> _Set:
         return {
-            name: self._backend.allocate(
+            name: self._owners[name].allocate(
                 (1, num_heads, num_tokens, head_dim), self.dtype, on_host=on_host
             )
             for name, (num_heads, head_dim) in self._shapes.items()

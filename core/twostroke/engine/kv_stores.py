@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from twostroke.backends.protocol import Array
 from twostroke.engine.handover import hand_over
 from twostroke.engine.kv_buffers import KVStore
+from twostroke.engine.kv_extent import Extent
 from twostroke.types import Stroke
 
 
@@ -48,8 +50,7 @@ class KVStores:
         Copies once for each layer and side. Mutates the target row in that stroke's cache.
         """
         if self.is_one:
-            store = self._stores[stroke]
-            store.fill_row(target, store.read_row(source, num_tokens))
+            self._stores[stroke].copy_row(source, target, num_tokens)
         else:
             self._fill(stroke, source, target, num_tokens)
             self._held[_other(stroke)][target] = 0
@@ -61,11 +62,42 @@ class KVStores:
         """
         for held in self._held.values():
             held[row] = min(held[row], num_tokens)
-        stores = [self._stores[Stroke.DECODE]]
-        if not self.is_one:
-            stores.append(self._stores[Stroke.PREFILL])
-        given = [store.give_back(row, num_tokens) for store in stores]
+        given = [store.give_back(row, num_tokens) for _, store in self._each()]
         return all(given)
+
+    @property
+    def extent(self) -> Extent:
+        """Rows and tokens a row that every cache has room for."""
+        extents = [store.extent for _, store in self._each()]
+        return Extent(min(e.num_rows for e in extents), min(e.row_tokens for e in extents))
+
+    def resize(self, extent: Extent, lengths: Sequence[int]) -> None:
+        """Makes room for `extent`; rows keep their first `lengths[row]` tokens. All or nothing.
+
+        Raises:
+            OutOfMemoryError, BackendError: a device refused. Whatever it also refuses to take back,
+                every row still has room for what it keeps.
+        """
+        before = {stroke: store.extent for stroke, store in self._each()}
+        try:
+            for stroke, store in self._each():
+                store.resize(extent, self._kept(stroke, lengths))
+        except Exception:
+            for stroke, store in self._each():
+                with suppress(Exception):  # it is told of the first fault
+                    store.resize(before[stroke], self._kept(stroke, lengths))
+            raise
+        finally:
+            if not self.is_one:
+                self._held = {stroke: self._kept(stroke, lengths) for stroke in Stroke}
+
+    def _kept(self, stroke: Stroke, lengths: Sequence[int]) -> list[int]:
+        if self.is_one:
+            return list(lengths)
+        return [min(both) for both in zip(self._held[stroke], lengths, strict=True)]
+
+    def _each(self) -> list[tuple[Stroke, KVStore]]:
+        return list(self._stores.items())[: 1 if self.is_one else 2]
 
     def check(self, lengths: Sequence[int]) -> None:
         """Proves that every row can be read to its length. Raises AssertionError."""

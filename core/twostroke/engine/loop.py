@@ -119,6 +119,7 @@ class StepLoop:
                 self.stepper.run(step)
                 self._upkeep.give_back(step.tails)
                 if step.rest is not None:
+                    self._upkeep.shrink()
                     self._upkeep.prove(step.rest)
         except DeviceLostError as loss:
             self._recovery.lose(loss)

@@ -45,7 +45,7 @@ def choose_row(
     """
     taken, free = cache.rows(RowState.TAKEN), cache.rows(RowState.FREE)
     # What must make room goes where it is in nobody's way.
-    refuge = lost if lost is not None and lost != source else (free[-1] if free else None)
+    refuge = lost if lost is not None and lost != source else _refuge(cache, free)
     best: tuple[int, Placement] | None = None
     for row in sorted({*free, *cache.rows(RowState.KEPT)}):
         moves = row not in free and row != lost
@@ -59,6 +59,13 @@ def choose_row(
             best = cost, Placement(row, refuge if moves else None, is_copied)
     assert best is not None  # a promise means that a row is there
     return best[1]
+
+
+def _refuge(cache: KVCache, free: Sequence[int]) -> int | None:
+    """The last free row that costs no memory on a device; where there is none, the first."""
+    room = cache.room
+    there = [row for row in free if room is None or row < room.extent.num_rows]
+    return there[-1] if there else next(iter(free), None)
 
 
 def added_rows(taken: Sequence[int], row: int) -> int:

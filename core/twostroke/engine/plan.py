@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.sequence import Sequence
 from twostroke.engine.transfers import Transfer
 from twostroke.types import TokenId
@@ -48,13 +49,15 @@ class VerifyRun:
 class Plan:
     """What one step does: copies of prefixes in their order, prompt chunks, decode batches, drafts.
 
-    A sequence whose draft is verified is in no decode batch of the same step.
+    A sequence whose draft is verified is in no decode batch of the same step. Before all of that
+    the KV cache gets room for the first of `extents` that the device has memory for; none: it has.
     """
 
     prefill: tuple[PrefillChunk, ...] = ()
     decode: tuple[DecodeBatch, ...] = ()
     copies: tuple[Transfer, ...] = ()
     verify: tuple[VerifyRun, ...] = ()
+    extents: tuple[Extent, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.prefill or self.decode or self.verify)

@@ -147,6 +147,21 @@ class Prefixes:
             if unshared[other] == 0:
                 self._forget_kept(other)
 
+    def take_back(self, sequence: Sequence) -> None:
+        """Takes a row back that turned out to have no room; the sequence stays promised one.
+
+        It is placed anew, as if it never had been.
+        """
+        row, num_tokens = sequence.row, sequence.max_total_tokens
+        assert row is not None
+        self._cache.release(row)
+        self._cache.reserve(num_tokens)
+        self._index.drop(row)
+        self.counts.num_prompt_tokens -= len(sequence.prompt_ids)
+        self.counts.num_cached_tokens -= sequence.num_cached_tokens
+        self.counts.num_hits -= sequence.num_cached_tokens > 0
+        sequence.row, sequence.num_cached_tokens = None, 0
+
     def forget(self, row: int, sequence: Sequence | None) -> None:
         """A transfer to a row failed: its sequence starts anew, a kept row is free."""
         if sequence is not None:

@@ -11,9 +11,11 @@ from twostroke.backends.protocol import Placement
 from twostroke.bundle.manifest import Manifest
 from twostroke.engine.bindings import InPlaceRuns
 from twostroke.engine.concatenating import ConcatenatingRuns
+from twostroke.engine.graph_pair import GraphPair
 from twostroke.engine.handover import HandOver, check_hand_over, hand_over_way, shares_kv
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.kv_stores import KVStores
 from twostroke.engine.logits import Logits
 from twostroke.engine.open_graph import OpenGraph
@@ -34,6 +36,8 @@ class _Runs(Protocol):
 
     def interrupt(self) -> bool: ...
 
+    def unbind(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -42,7 +46,8 @@ class Runner:
 
     Where both graphs are on the same backend object and treat the KV cache alike they share it,
     and a row never moves. Otherwise each has its own and a row is copied when its prefill ends.
-    `chunks_prompts` False: a prompt must be given whole.
+    `chunks_prompts` False: a prompt must be given whole. `full` is all the room that the KV
+    cache may ever need. It begins with `extent` of that where untouched memory is not free.
     """
 
     def __init__(
@@ -51,33 +56,29 @@ class Runner:
         decode: OpenGraph,
         manifest: Manifest,
         *,
-        num_rows: int,
-        capacity_tokens: int,
+        full: Extent,
+        extent: Extent | None = None,
     ) -> None:
         check_hand_over(prefill, decode)
         self._prefill, self._decode = prefill, decode
+        self._graphs = GraphPair(prefill, decode)
         self._layers = manifest.kv_layers
         self.vocab_size = decode.vocab_size or manifest.architecture.vocab_size
         self.chunks_prompts = prefill.takes_chunks or decode.takes_chunks
 
         def open_kv(graph: OpenGraph) -> KVBuffers | ConcatenatedKV:
             kind = ConcatenatedKV if graph.is_concatenating else KVBuffers
-            return kind(
-                graph.backend,
-                manifest.kv_layers,
-                graph.kv_dtype,
-                num_rows=num_rows,
-                capacity_tokens=capacity_tokens,
-            )
+            room = full if extent is None or graph.backend.touches_lazily else extent
+            return kind(graph.backend, manifest.kv_layers, graph.kv_dtype, room)
 
         def open_runs(graph: OpenGraph, kv: KVBuffers | ConcatenatedKV) -> _Runs:
             if isinstance(kv, ConcatenatedKV):
                 return ConcatenatingRuns(graph, kv, self.vocab_size)
-            return InPlaceRuns(graph, kv, self.vocab_size, max_kept=8 * num_rows)
+            return InPlaceRuns(graph, kv, self.vocab_size, max_kept=8 * full.num_rows)
 
         decode_kv = open_kv(decode)
         prefill_kv = decode_kv if shares_kv(prefill, decode) else open_kv(prefill)
-        self._kv = KVStores(prefill_kv, decode_kv, num_rows)
+        self._kv = KVStores(prefill_kv, decode_kv, full.num_rows)
         self.hand_over_way = hand_over_way(prefill, decode)
         self._prefill_runs = open_runs(prefill, prefill_kv)
         self._decode_runs = open_runs(decode, decode_kv)
@@ -135,7 +136,7 @@ class Runner:
         Raises:
             EngineError: the device failed; the target row's contents are undefined.
         """
-        stroke = self._stroke_of(self._reader(num_tokens))
+        stroke = self._graphs.reading_stroke(num_tokens)
         self._kv.copy_row(stroke, source_row, target_row, num_tokens)
 
     def take_hand_over(self) -> HandOver | None:
@@ -156,7 +157,7 @@ class Runner:
         Raises:
             ValueError: the contents do not hold as much.
         """
-        stroke = self._stroke_of(self._reader(num_tokens))
+        stroke = self._graphs.reading_stroke(num_tokens)
         self._kv.fill_row(
             stroke,
             row,
@@ -176,7 +177,7 @@ class Runner:
             EngineError: a run failed; other rows are untouched.
         """
         can_go_on = start == 0 or self.chunks_prompts
-        if can_go_on and self._reader(start).logit_rows.may_be_several:
+        if can_go_on and self._graphs.reader(start).logit_rows.may_be_several:
             logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
             return logits.reshape(len(token_ids), -1)
         answers = [
@@ -195,39 +196,24 @@ class Runner:
 
     def verification_obstacle(self) -> str | None:
         """Why `verify` cannot be used, as a sentence; None where it can."""
-        reader = self._reader(1)
-        if not reader.takes_chunks or not self.chunks_prompts:
-            return f"{reader.name} cannot add several tokens to what a row holds"
-        if not reader.logit_rows.may_be_several:
-            return f"{reader.name} answers the logits of one position only"
-        if reader is self._decode:
-            return None
-        if not self._kv.is_one:
-            return "prefill and decode have a KV cache each"
-        if reader.fact.quantisation != self._decode.fact.quantisation:
-            return "prefill and decode differ in precision, so that the answer would change"
-        return None
+        return self._graphs.verification_obstacle(
+            chunks_prompts=self.chunks_prompts, has_one_cache=self._kv.is_one
+        )
 
     @property
     def scores_at_once(self) -> bool:
         """Whether `score` reads tokens as `prefill` does, rather than one by one."""
-        return self.chunks_prompts and self._reader(1).logit_rows.may_be_several
+        return self.chunks_prompts and self._graphs.reader(1).logit_rows.may_be_several
 
     @property
     def computes_floats_alike(self) -> bool:
-        """Whether both graphs are of float weights and on one device, so that what either writes
-        to the KV cache differs in the last bits only.
-        """
-        prefill, decode = self._prefill, self._decode
-        is_one_kind = prefill.backend.name == decode.backend.name
-        is_one_kind &= prefill.backend.device == decode.backend.device
-        precision = prefill.fact.quantisation.precision
-        return is_one_kind and self.verifies_floats and precision.startswith(("fp", "bf"))
+        """Whether both graphs write the same to the KV cache but for the last bits of floats."""
+        return self._graphs.compute_floats_alike
 
     @property
     def verifies_floats(self) -> bool:
         """Whether the weights are floats, whose products come out alike however many they are."""
-        return self._decode.fact.quantisation.precision.startswith(("fp", "bf"))
+        return self._graphs.verifies_floats
 
     def verify(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """Writes a sequence's newest token and a draft at positions from `start` of its row.
@@ -241,6 +227,25 @@ class Runner:
         """
         logits = self._read(row, start, token_ids, range(len(token_ids)), is_last=True)
         return logits.reshape(len(token_ids), -1)
+
+    @property
+    def extent(self) -> Extent:
+        """The rows that may be used, and the tokens that each has room for."""
+        return self._kv.extent
+
+    def resize(self, extent: Extent, lengths: Sequence[int]) -> None:
+        """Makes room for `extent` where memory costs what is allocated; elsewhere all is there.
+
+        Rows keep their first `lengths[row]` tokens, 0 for those that go. One array of a layer is
+        replaced at a time, and every run is bound anew when it is next asked for.
+
+        Raises:
+            OutOfMemoryError, BackendError: the device refused. `extent` says what is there then:
+                what was there before, or else no less than every row needs to keep its tokens.
+        """
+        self._prefill_runs.unbind()
+        self._decode_runs.unbind()
+        self._kv.resize(extent, lengths)
 
     def give_back(self, row: int, num_tokens: int) -> bool:
         """Returns the memory behind the first tokens of a row to the system; they stay.
@@ -261,10 +266,6 @@ class Runner:
         if self._decode.session is not self._prefill.session:
             self._decode.session.close()
 
-    def _reader(self, start: int) -> OpenGraph:
-        """The graph that reads prompt tokens at `start`."""
-        return self._prefill if start == 0 or self._prefill.past else self._decode
-
     def _read(
         self,
         row: int,
@@ -275,7 +276,7 @@ class Runner:
         is_last: bool,
     ) -> Logits:
         """Reads a chunk and answers [1, len(wanted), vocab]."""
-        stroke = self._stroke_of(self._reader(start))
+        stroke = self._graphs.reading_stroke(start)
         self._kv.need(stroke, row, start)
         self._kv.wrote(stroke, row, start, start)  # whatever the run leaves if it fails
         runs = self._decode_runs if stroke is Stroke.DECODE else self._prefill_runs
@@ -285,6 +286,3 @@ class Runner:
         if is_last or not self._prefill.past:
             self._kv.need(Stroke.DECODE, row, end)
         return logits
-
-    def _stroke_of(self, graph: OpenGraph) -> Stroke:
-        return Stroke.DECODE if graph is self._decode else Stroke.PREFILL

@@ -123,7 +123,9 @@ class Scheduler:
         self._admit_waiting()
         decode, verify = self._plan_decode()
         chunks, copies = self._plan_prefill(len(decode) + len(verify))
-        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify))
+        room = self.cache.room
+        extents = () if room is None else room.wanted(self.cache.needs())
+        return Plan(tuple(chunks), tuple(decode), tuple(copies), tuple(verify), extents)
 
     def commit_prefill(self, chunk: PrefillChunk) -> None:
         """Notes that a planned chunk is in its row; after the last one the sequence decodes."""

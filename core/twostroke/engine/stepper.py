@@ -12,6 +12,7 @@ from twostroke.engine.answers import Answers
 from twostroke.engine.deadlines import deadline_error
 from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.interruption import Interruption
+from twostroke.engine.resizing import make_room
 from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.sampler import Logits
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk, VerifyRun
@@ -53,14 +54,15 @@ class Stepper:
             self._answers.tell_end(work, reason)
         for work, phase in step.expired:
             self._answers.tell_fault(work, deadline_error(work.sequence, phase))
-        run_transfers(step.plan.copies, self._runner, self._intake)
-        for chunk in step.plan.prefill:
+        plan = make_room(step.plan, self._runner, self._intake, self._answers)
+        run_transfers(plan.copies, self._runner, self._intake)
+        for chunk in plan.prefill:
             # One whose prefix could not be brought is read from its start in the next step.
             if chunk.start == self._intake.span_lengths(chunk.row, 1)[0]:
                 self._prefill(chunk)
-        for batch in step.plan.decode:
+        for batch in plan.decode:
             self._decode(batch)
-        for run in step.plan.verify:
+        for run in plan.verify:
             self._verify(run)
 
     def fail_all(self, fault: Exception) -> None:

@@ -2,7 +2,8 @@
 
 Memory goes back when the engine has been idle for a while, so that requests that follow each other
 do not pay for touching it again; and at once where rows have touched more than the budget, which
-old rows can come to together although no sequence breaks its promise.
+old rows can come to together although no sequence breaks its promise. On devices, where all rows
+are equally long, the whole cache shrinks when the engine is idle.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from twostroke.engine.intake import Intake, Rest, Tails
+from twostroke.engine.resizing import shrink
 from twostroke.engine.stepper import Stepper
 from twostroke.engine.watched_runner import WatchedRunner
 
@@ -32,6 +34,10 @@ class Upkeep:
                 self._intake.keep_tails()
                 return
             self._intake.note_given_back(row, num_tokens)
+
+    def shrink(self) -> None:
+        """Makes the cache of a device as small as what is kept in it allows."""
+        shrink(self._runner, self._intake)
 
     def prove(self, rest: Rest) -> None:
         """Checks all books while nothing runs. Where they are wrong, starts over with empty ones.

@@ -76,14 +76,18 @@ class RunWatch:
                 raise GivenUp(run.release)
             self._current = None
 
-    def interrupt(self, interrupt: Callable[[], None]) -> None:
-        """Ends the present run, if there is one, because nobody waits for it. Any thread."""
-        with self._lock:
-            if self._current is not None:
-                self._current.is_unwanted = True
-                interrupt()
+    def interrupt(self, interrupt: Callable[[], bool]) -> bool:
+        """Ends the present run, if there is one, because nobody waits for it. Any thread.
 
-    def look(self, interrupt: Callable[[], None]) -> WatchedRun | None:
+        False where `interrupt` says that it could not.
+        """
+        with self._lock:
+            if self._current is None:
+                return False
+            self._current.is_unwanted = True
+            return interrupt()
+
+    def look(self, interrupt: Callable[[], bool]) -> WatchedRun | None:
         """Interrupts a run that takes too long; answers one that is given up in this moment."""
         with self._lock:
             run = self._current

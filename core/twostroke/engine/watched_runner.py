@@ -10,6 +10,7 @@ import numpy as np
 from twostroke.backends.protocol import Placement
 from twostroke.engine.handover import HandOver
 from twostroke.engine.health import EngineHealth
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.logits import Logits
 from twostroke.engine.run_bounds import RunBounds
 from twostroke.engine.runner import Runner
@@ -105,9 +106,18 @@ class WatchedRunner:
         """See `Runner.check`."""
         self.inner.check(lengths)
 
-    def interrupt(self) -> None:
+    @property
+    def extent(self) -> Extent:
+        """See `Runner.extent`."""
+        return self.inner.extent
+
+    def resize(self, extent: Extent, lengths: Sequence[int]) -> None:
+        """See `Runner.resize`."""
+        self._call(self.inner.resize, extent, lengths)
+
+    def interrupt(self) -> bool:
         """Ends the run in progress, which nobody waits for, where the backend can; any thread."""
-        self._watch.interrupt(self._interrupt)
+        return self._watch.interrupt(self._interrupt)
 
     def look(self) -> WatchedRun | None:
         """Interrupts a run that takes too long; one that is given up is answered. Any thread."""
@@ -138,9 +148,8 @@ class WatchedRunner:
         """Lets go of the runner inside without freeing it, because it is still running."""
         self._runner = None
 
-    def _interrupt(self) -> None:
-        if self._runner is not None:
-            self._runner.interrupt()
+    def _interrupt(self) -> bool:
+        return self._runner is not None and self._runner.interrupt()
 
     # Below a function and its arguments are passed, no closure: the frames of a run that failed
     # are cleared (`Recovery`), but each keeps the function it runs, and a closure keeps the runner.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from twostroke.engine.kv_cache import RowState
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.sequence import Phase
+from twostroke.engine.transfers import RowSave
 from twostroke.engine.work import Work
 from twostroke.engine.work_counts import WorkCounts
 from twostroke.errors import RequestError
@@ -98,6 +101,31 @@ class WorkTable:
         self.counts.note_end(outcome, work.sequence.phase)
         self._scheduler.end(work.sequence, keep=is_row_sound or outcome != "failed")
         return True
+
+    def note_extent(self, extent: Extent) -> set[int]:
+        """Notes what the KV cache has room for; the rows in use that lie outside."""
+        cache = self._scheduler.cache
+        assert cache.room is not None
+        cache.room.extent = extent
+        return set(cache.room.unfit(cache.needs()))
+
+    def note_refusal(self, extent: Extent) -> tuple[Work | None, list[RowSave]]:
+        """Gives up kept rows, or else names the work to fail; see `Intake.note_refusal`."""
+        unfit = self.note_extent(extent)
+        cache, prefixes = self._scheduler.cache, self._scheduler.prefixes
+        without_room = [work for work in self._work.values() if work.sequence.row in unfit]
+        kept = cache.rows(RowState.KEPT)
+        # What is kept outside was to be moved there: it is not there yet.
+        saves = [save for save in prefixes.kept_rows() if save.row not in unfit]
+        for row in kept:
+            prefixes.forget(row, None)
+        largest = None
+        if not kept:  # perhaps all others fit without it
+            largest = max(without_room, key=lambda w: w.sequence.max_total_tokens, default=None)
+        for work in without_room:
+            if work is not largest:
+                prefixes.take_back(work.sequence)
+        return largest, saves
 
     def forget_all(self) -> list[Work]:
         """Forgets everything without asking the scheduler; it counts as failed."""

@@ -68,6 +68,20 @@ def stored_weights_bytes(bundle: Bundle) -> int:
     )
 
 
+def table_bytes(paths: Iterable[Path], vocab_size: int) -> int:
+    """Bytes of the embedding and the head, of each graph for itself.
+
+    Raises:
+        BundleError: a file cannot be read.
+    """
+    return sum(
+        tensor.num_bytes
+        for path in paths
+        for tensor in read_weights(path)
+        if vocab_size in tensor.dims
+    )
+
+
 def widest_products(path: Path, vocab_size: int) -> tuple[int, ...]:
     """Columns of the two widest values that products of a layer make, the head's left out.
 

@@ -7,7 +7,8 @@ A token takes, over all layers, two sides (key and value) of `num_kv_heads * hea
 
 (the cache of grouped-query attention, Ainslie et al. 2023). A row holds `kv_capacity(context)`
 tokens. Where memory that was never written costs nothing, rows are address space and the budget
-counts the tokens that sequences reserve; elsewhere every row is paid in full.
+counts the tokens that sequences reserve; elsewhere every row is equally long, and there are as many
+as fit when all of them are as long as they may become.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class MemoryPlan:
     """How many rows the KV cache gets and how many tokens they may hold together.
 
     `kv_bytes` is the most the cache may ever take: what sequences can reserve where untouched
-    memory is free, every row in full elsewhere. `needs` is what is taken beside it.
+    memory is free, all rows at their longest elsewhere. `needs` is what is taken beside it.
     """
 
     num_rows: int
@@ -61,15 +62,11 @@ class MemoryPlan:
         return self.needs.num_bytes + self.kv_bytes
 
     def bytes_now(self, touched_tokens: int) -> int:
-        """What is taken where rows hold or held `touched_tokens` of cache, and none is scored."""
-        if not self.touches_lazily:
-            return self.total_bytes
+        """What is taken where memory for `touched_tokens` of cache is, and none is scored."""
         return self.needs.num_bytes - self.needs.scoring_bytes + self.kv_bytes_now(touched_tokens)
 
     def kv_bytes_now(self, touched_tokens: int) -> int:
         """What of that is the cache."""
-        if not self.touches_lazily:
-            return self.kv_bytes
         touched_bytes = touched_tokens * self.kv_bytes_per_token + self.spare_bytes
         return min(touched_bytes, self.kv_bytes)
 

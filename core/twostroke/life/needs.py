@@ -8,6 +8,7 @@ from pathlib import Path
 
 from twostroke.backends.capabilities import PacksWeights
 from twostroke.backends.protocol import Backend
+from twostroke.backends.split import graph_parts
 from twostroke.bundle import Bundle
 from twostroke.bundle.contract import LOGIT_INDEX
 from twostroke.bundle.graph_header import read_header
@@ -71,13 +72,8 @@ def engine_needs(
     device = backends[Stroke.DECODE].device
     is_host = device.kind == "cpu"
     vocab_size = bundle.manifest.architecture.vocab_size
-    here = {
-        stroke: path
-        for stroke, path in graphs.items()
-        if (backends[stroke].device.kind == "cpu") == is_host
-    }
     try:
-        weights = _weights(here, backends, vocab_size)
+        weights = _weights(graphs, backends, vocab_size, is_host=is_host)
         widest = widest_products(graphs[Stroke.PREFILL], vocab_size)
         answers_all = LOGIT_INDEX not in read_header(graphs[Stroke.PREFILL]).inputs
     except BundleError:
@@ -106,19 +102,31 @@ def engine_needs(
 
 
 def _weights(
-    graphs: Mapping[Stroke, Path], backends: Mapping[Stroke, Backend], vocab_size: int
+    graphs: Mapping[Stroke, Path],
+    backends: Mapping[Stroke, Backend],
+    vocab_size: int,
+    *,
+    is_host: bool,
 ) -> dict[Stroke, int]:
-    """What each session adds; a graph that both strokes run on one backend is loaded once."""
-    used = [backends[stroke] for stroke in graphs]
-    if len(used) > 1 and used[0] is not used[1]:
-        return {
-            stroke: _weights({stroke: path}, backends, vocab_size)[stroke]
-            for stroke, path in graphs.items()
-        }
-    added = loaded_bytes(
-        dict.fromkeys(graphs.values()),
-        vocab_size=vocab_size,
-        packs=isinstance(used[0], PacksWeights),
-        shares=isinstance(used[0], PacksWeights) and used[0].shares_packed_weights,
-    )
-    return dict(zip(graphs, added, strict=False))
+    """What each session adds on the host, or on the device that decodes.
+
+    A graph that both strokes run on one backend is loaded once.
+    """
+    parts = [
+        (stroke, part, backend)
+        for stroke, path in graphs.items()
+        for part, backend in graph_parts(path, backends[stroke])
+        if (backend.device.kind == "cpu") == is_host
+    ]
+    added = dict.fromkeys(graphs, 0)
+    for backend in {id(backend): backend for _, _, backend in parts}.values():
+        loaded = {part: stroke for stroke, part, own in reversed(parts) if own is backend}
+        sizes = loaded_bytes(
+            (paths := list(reversed(loaded))),
+            vocab_size=vocab_size,
+            packs=isinstance(backend, PacksWeights),
+            shares=isinstance(backend, PacksWeights) and backend.shares_packed_weights,
+        )
+        for part, num_bytes in zip(paths, sizes, strict=True):
+            added[loaded[part]] += num_bytes
+    return added

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from twostroke.errors import RequestError
@@ -14,6 +14,8 @@ from twostroke.grammar.calls import calls_constraint
 from twostroke.model.preparing import Prompt, compile_timed, is_chat
 from twostroke.text.parsers import SectionParser
 from twostroke.text.parsers.spec import new_call_id
+from twostroke.text.template_variables import PARAM as VARIABLES
+from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import ToolUse, tool_use
 from twostroke.timings import Preparation
 from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams, TokenId
@@ -31,6 +33,7 @@ class Asked:
     sampling: SamplingParams
     constraint: Constraint | None = None
     tools: ToolUse | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,11 @@ def asked_of(model: Model, given: Mapping[str, Any]) -> Asked:
     Raises:
         RequestError: a value is wrong, or two contradict each other.
     """
-    others = {*ConstraintKind, *_TOOLS}
+    others = {*ConstraintKind, *_TOOLS, VARIABLES}
     sampling = model.sampling(**{name: given[name] for name in given if name not in others})
     use = tool_use(*(given.get(name) for name in _TOOLS))
-    return check_asked(Asked(sampling, constraint_from(given), use))
+    variables = check_variables(given.get(VARIABLES))
+    return check_asked(Asked(sampling, constraint_from(given), use, variables))
 
 
 def check_asked(asked: Asked) -> Asked:
@@ -79,7 +83,7 @@ def make_ready(model: Model, prompt: Prompt, asked: Asked) -> Ready:
         RequestError: the prompt, the functions or the constraint is wrong.
     """
     arrived_at = time.monotonic()
-    prompt_ids, prepared = model.encode_timed(prompt, asked.tools)
+    prompt_ids, prepared = model.encode_timed(prompt, asked.tools, asked.variables)
     constraint = asked.constraint
     if asked.tools is not None:
         constraint, prepared = compile_calls(model, prompt_ids, asked.tools, prepared)

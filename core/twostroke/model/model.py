@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
@@ -86,27 +87,36 @@ class Model(OpenedModel):
         loaded = load(model, scheduler, plugins, progress, measure_device=measure_device)
         return cls(model.name, loaded, model.sampling)
 
-    def encode(self, prompt: Prompt, tools: ToolUse | None = None) -> tuple[TokenId, ...]:
+    def encode(
+        self,
+        prompt: Prompt,
+        tools: ToolUse | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+    ) -> tuple[TokenId, ...]:
         """Token ids of a text, of ids (which are checked) or of chat messages.
 
-        With `tools` the model is told of the functions in them, for which messages are needed.
+        With `tools` the model is told of the functions in them, and `variables` are for its chat
+        template; both need messages.
 
         Takes about a second for a million characters: never call it on an event loop.
 
         Raises:
             RequestError: the prompt is empty, malformed or outside of the vocabulary.
         """
-        return self.encode_timed(prompt, tools)[0]
+        return self.encode_timed(prompt, tools, variables)[0]
 
     def encode_timed(
-        self, prompt: Prompt, tools: ToolUse | None = None
+        self,
+        prompt: Prompt,
+        tools: ToolUse | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
     ) -> tuple[tuple[TokenId, ...], Preparation]:
         """As `encode`, and what rendering the template and tokenising took.
 
         Raises:
             RequestError: as `encode`.
         """
-        return encode_timed(self.tokenizer, self.template, prompt, tools)
+        return encode_timed(self.tokenizer, self.template, prompt, tools, variables)
 
     def sampling(self, **given: Any) -> SamplingParams:
         """The given values over the configured ones over what the model recommends.
@@ -138,7 +148,8 @@ class Model(OpenedModel):
                 `json_schema` (an object), `json_object=True`, `regex`, `choice` (a list of
                 strings) or `grammar` (llguidance's Lark dialect). With messages: `tools`,
                 `tool_choice` and `parallel_tool_calls` in OpenAI's form; the completion then holds
-                `tool_calls`.
+                `tool_calls`. With messages also `chat_template_kwargs`: values that the chat
+                template asks for, e.g. `{"enable_thinking": False}`.
 
         Raises:
             RequestError: the prompt, a parameter or the constraint is wrong.

@@ -14,18 +14,20 @@ from twostroke.types import Stroke
 class OpenBackends:
     """Owns one backend that serves both strokes, or one for each; `by_stroke` says which.
 
-    `options` are those that each was opened with.
+    `options` are those that each was opened with; without them, as where two backends have half of
+    the layers each, devices stay open for as long as the model is.
     """
 
     def __init__(
         self,
         plugins: Plugins,
         opened: Mapping[Stroke, Opened],
-        options: Mapping[Stroke, Mapping[str, Any]],
+        options: Mapping[Stroke, Mapping[str, Any]] | None = None,
     ) -> None:
         self.by_stroke = dict(opened)
         self._plugins = plugins
-        self._options = options
+        self._options = options or {}
+        self.can_reopen = options is not None
         self._to_close = self._different()
 
     @property

@@ -19,6 +19,7 @@ from twostroke.life.limits import measure_once
 from twostroke.life.metrics import EngineMetrics
 from twostroke.life.roofline import has_costs
 from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
+from twostroke.model.offloading import check_offload, split_between
 from twostroke.model.open_backends import OpenBackends
 from twostroke.types import Stroke
 
@@ -94,6 +95,9 @@ def open_engine(
         )
         return opened
 
+    if model.offload.backend is not None:
+        check_offload(model)
+        return _open_split(bundle, model, scheduler, plugins, measure_device=measure_device)
     wanted_prefill = wanted_backend(model, Stroke.PREFILL)
     wanted_decode = wanted_backend(model, Stroke.DECODE)
     if wanted_prefill == wanted_decode:
@@ -102,6 +106,46 @@ def open_engine(
         wanted_prefill,
         lambda prefill: with_backend(wanted_decode, lambda decode: build(prefill, decode)),
     )
+
+
+def _open_split(
+    bundle: Bundle,
+    model: ModelConfig,
+    scheduler: SchedulerConfig,
+    plugins: Plugins,
+    *,
+    measure_device: bool,
+) -> OpenEngine:
+    """As `open_engine`, with the first layers on the backend that `model.offload` names."""
+    offload = model.offload
+    assert offload.backend is not None
+
+    def build(front: Opened, back: Opened) -> OpenEngine:
+        if measure_device:
+            for backend in (front.backend, back.backend):
+                measure_once(backend)
+        both, cut = split_between(front, back, bundle, model, scheduler, plugins)
+        backends = OpenBackends(plugins, dict.fromkeys(Stroke, both))
+        opened = _build(cut, model, scheduler, backends, measure_device=False)
+        if both.backend is back.backend:
+            front.backend.close()
+        return opened
+
+    opened: OpenEngine = open_with_fallback(
+        plugins,
+        lambda front: open_with_fallback(
+            plugins,
+            lambda back: build(front, back),
+            model.backend,
+            model.device,
+            model.options,
+            model.fallback,
+        ),
+        offload.backend,
+        offload.device,
+        offload.options,
+    )
+    return opened
 
 
 def _build(
@@ -127,7 +171,7 @@ def _build(
         *backends.pair,
         _limits(model, scheduler),
         dialects=dialects,
-        reopen_backends=backends.reopen,
+        reopen_backends=backends.reopen if backends.can_reopen else None,
     )
     metrics = EngineMetrics()
     engine.observers.add(metrics)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeGuard, cast
+from types import MappingProxyType
+from typing import Any, TypeGuard, cast
 
 from twostroke.errors import RequestError
 from twostroke.life.timeline import Clock
@@ -17,6 +18,7 @@ from twostroke.text import (
     encode_rendered,
     render_chat,
 )
+from twostroke.text.template_variables import PARAM
 from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
 from twostroke.types import Constraint, TokenId
@@ -30,11 +32,13 @@ def encode_timed(
     template: ChatTemplate | None,
     prompt: Prompt,
     tools: ToolUse | None = None,
+    variables: Mapping[str, Any] = MappingProxyType({}),
     clock: Clock = time.monotonic,
 ) -> tuple[tuple[TokenId, ...], Preparation]:
     """The token ids of a prompt, and what rendering and tokenising took.
 
-    With `tools` the model is told of the functions in them, for which messages are needed.
+    With `tools` the model is told of the functions in them, and `variables` are for its template;
+    both need messages.
 
     Raises:
         RequestError: the prompt is empty, malformed or outside of the vocabulary.
@@ -43,9 +47,12 @@ def encode_timed(
     if not is_chat(prompt):
         if tools is not None:
             raise RequestError("tools need messages, not a prompt.", param="tools")
+        if variables:
+            raise RequestError(f"{PARAM} needs messages, not a prompt.", param=PARAM)
         ids = encode_prompt(tokenizer, cast("str | Sequence[TokenId]", prompt))
         return ids, Preparation(tokenise_ms=(clock() - began) * 1e3)
-    rendered = render_chat(tokenizer, template, prompt, () if tools is None else tools.told)
+    told = () if tools is None else tools.told
+    rendered = render_chat(tokenizer, template, prompt, told, variables)
     template_ms, began = (clock() - began) * 1e3, clock()
     ids = encode_rendered(tokenizer, rendered)
     return ids, Preparation(template_ms=template_ms, tokenise_ms=(clock() - began) * 1e3)

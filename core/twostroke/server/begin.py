@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiohttp import web
@@ -32,7 +32,8 @@ class Wanted:
 
     `given` are names of `SamplingParams`; `n` is the number of answers to each prompt. With
     `reads_sections` answers are parsed: for reasoning, and for calls where there are `tools`.
-    `schedule` adds to a request when it is served (`QueueFields.scheduled`).
+    `schedule` adds to a request when it is served (`QueueFields.scheduled`); `variables` are for
+    the chat template.
     """
 
     model: str | None
@@ -43,6 +44,7 @@ class Wanted:
     constraint: Constraint | None = None
     tools: ToolUse | None = None
     reads_sections: bool = False
+    variables: Mapping[str, Any] = field(default_factory=dict)
 
 
 async def begin(request: web.Request, wanted: Wanted) -> Turn:
@@ -83,7 +85,9 @@ async def _encode(model: Model, wanted: Wanted) -> tuple[list[tuple[TokenId, ...
     loop = asyncio.get_running_loop()
     all_ids, total = [], Preparation()
     for number, prompt in enumerate(wanted.prompts):
-        encode = loop.run_in_executor(threads_for(prompt), model.encode_timed, prompt, wanted.tools)
+        encode = loop.run_in_executor(
+            threads_for(prompt), model.encode_timed, prompt, wanted.tools, wanted.variables
+        )
         try:
             ids, prepared = await encode
         except RequestError as error:

@@ -24,10 +24,11 @@ from twostroke.server.tool_shapes import delta_shape, finish_reason, whole_messa
 from twostroke.server.turn import Turn
 from twostroke.server.unsupported import refuse_unsupported
 from twostroke.text.parsers import CallBegin, Delta
+from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import tool_use
 from twostroke.types import FinishedEvent, TokenLogprob
 
-_TAKEN = ("logprobs", "top_logprobs", "tools", "tool_choice")
+_TAKEN = ("logprobs", "top_logprobs", "tools", "tool_choice", "chat_template_kwargs")
 
 
 class ChatBody(OpenAIFields):
@@ -39,6 +40,8 @@ class ChatBody(OpenAIFields):
     tools: Any = None  # `tool_use` checks it, and `tool_choice`
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
+    chat_template_kwargs: Any = None  # `check_variables` checks it
+    reasoning_effort: str | None = None
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.
@@ -56,6 +59,17 @@ class ChatBody(OpenAIFields):
             )
         return given
 
+    def variables(self) -> dict[str, Any]:
+        """Values for the chat template; the reasoning effort is one, for templates that ask for it.
+
+        Raises:
+            RequestError: they are wrong.
+        """
+        effort = (
+            {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+        )
+        return check_variables({**effort, **check_variables(self.chat_template_kwargs)})
+
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/chat/completions`, streamed or whole."""
@@ -71,6 +85,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         constraint=asked_constraint(raw),
         tools=tool_use(body.tools, body.tool_choice, body.parallel_tool_calls),
         reads_sections=True,
+        variables=body.variables(),
     )
     turn = await begin(request, wanted)
     if body.stream:

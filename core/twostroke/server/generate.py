@@ -35,6 +35,7 @@ from twostroke.server.generate_frames import NdjsonFrames, TextFrames, whole_bod
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.turn import Prompt
+from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import tool_use
 from twostroke.types import ConstraintKind
 
@@ -69,6 +70,7 @@ class GenerateBody(SamplingFields, QueueFields):
     tools: Any = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
+    chat_template_kwargs: Any = None  # `check_variables` checks it
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.
@@ -113,6 +115,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
         constraint=constraint_from({kind: getattr(body, kind) for kind in ConstraintKind}),
         tools=tools,
         reads_sections=tools is not None,
+        variables=check_variables(body.chat_template_kwargs),
     )
     turn = await begin(request, wanted)
     if accepted != JSON and body.stream is not False:

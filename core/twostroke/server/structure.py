@@ -35,6 +35,10 @@ _STRUCTURED = {
 }
 
 
+FIELDS = ("response_format", "structured_outputs", *_GUIDED, "json_schema")
+"""The fields of a body that may ask for a constraint."""
+
+
 def asked_constraint(body: Mapping[str, Any]) -> Constraint | None:
     """The constraint that a body asks for, by whichever name.
 

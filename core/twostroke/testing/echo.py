@@ -15,8 +15,8 @@ Bundles for it are made by `twostroke.testing.bundles.make_echo_bundle`.
 
 Options: `step_delay_s` (each decode run), `prefill_delay_s_per_token`, `fail_decode_runs`,
 `fail_prefill_runs` and `nan_decode_runs` (lists of run numbers, counted from 0 within each
-stroke), `row_views` (False: a device without views of rows), `lazy` (False: a device whose memory
-is paid for when it is allocated).
+stroke), `row_views` (False: a device without views of rows), `lazy` (False: a device with memory of
+its own, paid for when it is allocated), `memory_bytes` (how much that is; 0: no end of it).
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ from twostroke.backends.protocol import (
     Array,
     Backend,
     BackendSpec,
+    Buffer,
     Device,
     ProbeResult,
 )
 from twostroke.errors import BackendError
+from twostroke.testing.echo_device import EchoDeviceBuffer, EchoMemory
 from twostroke.testing.echo_graph import read_graph
 from twostroke.testing.echo_session import EchoSession
 from twostroke.types import Stroke
@@ -58,6 +60,7 @@ class EchoOptions:
     nan_decode_runs: tuple[int, ...] = ()
     row_views: bool = True
     lazy: bool = True
+    memory_bytes: int = 0
 
 
 class EchoBuffer:
@@ -121,12 +124,20 @@ class EchoBackend:
         self.options = options
         self.has_row_views = options.row_views
         self.touches_lazily = options.lazy
+        self.memory = EchoMemory(options.memory_bytes)  # of a device that is not lazy
         self.num_open_sessions = 0
         self.num_runs = {Stroke.PREFILL: 0, Stroke.DECODE: 0}
         self.is_closed = False
 
-    def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> EchoBuffer:
-        """A buffer of zeros; `on_host` changes nothing."""
+    def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> Buffer:
+        """A buffer of zeros, in the device's memory unless it is lazy or `on_host` is asked for.
+
+        Raises:
+            OutOfMemoryError: the device has less.
+        """
+        if not (on_host or self.options.lazy):
+            values = self.memory.allocate(shape, dtype)
+            return EchoDeviceBuffer(values, self.memory, has_row_views=self.has_row_views)
         kind = EchoViews if self.has_row_views else EchoBuffer
         return kind(np.zeros(shape, dtype), has_row_views=self.has_row_views)
 
@@ -170,7 +181,14 @@ def _checked(name: str, value: Any, default: Any) -> Any:
         return float(value)
     if isinstance(default, tuple) and isinstance(value, list | tuple):
         return tuple(int(item) for item in value)
-    expected = {bool: "true or false", float: "a number of seconds", tuple: "a list of numbers"}
+    if type(default) is int and isinstance(value, int) and not is_bool and value >= 0:
+        return value
+    expected = {
+        bool: "true or false",
+        float: "a number of seconds",
+        int: "a whole number",
+        tuple: "a list of numbers",
+    }
     raise BackendError(f"echo: {name} must be {expected[type(default)]}, not {value!r}.")
 
 

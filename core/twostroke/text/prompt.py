@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, SupportsIndex
 
 from twostroke.errors import RequestError
@@ -62,6 +63,7 @@ def render_chat(
     template: ChatTemplate | None,
     messages: Sequence[Message],
     tools: Sequence[Tool] = (),
+    variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[str]:
     """The text of a conversation, cut where it stops and begins to be the template's own.
 
@@ -69,6 +71,7 @@ def render_chat(
     number stands in for it while the template is rendered; those texts are the pieces with an odd
     index, which `encode_rendered` takes for plain text. `tools` are functions that the model is
     told of: by its template, or in a system message where the template has no form for them.
+    `variables` are values that the template may ask for (`check_variables`).
 
     Raises:
         RequestError: no template, a malformed message, a refusal by the template.
@@ -90,10 +93,11 @@ def render_chat(
         ]
     except RecursionError:
         raise RequestError("tools are nested too deeply", param="tools") from None
+    given = {name: hidden.hide_all(value, "tool") for name, value in variables.items()}
     if template.takes_tools:
         offered = [tool.as_template() for tool in told] or None
-        return hidden.split(template.render_checked(checked, offered))
-    return hidden.split(template.render_checked(in_plain_roles(checked, told)))
+        return hidden.split(template.render_checked(checked, offered, given))
+    return hidden.split(template.render_checked(in_plain_roles(checked, told), None, given))
 
 
 def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenId, ...]:

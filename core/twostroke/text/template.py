@@ -93,13 +93,18 @@ class ChatTemplate:
         self,
         messages: list[dict[str, Any]],
         tools: list[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
         *,
         add_generation_prompt: bool = True,
     ) -> str:
-        """`render` for messages that `check_messages` has returned, with functions as `tools`."""
+        """`render` for messages that `check_messages` has returned, with functions as `tools`.
+
+        `variables` are values of JSON that the template may ask for.
+        """
         num_chars = sum(_num_chars(message) for message in messages)
-        num_chars += len(json.dumps(tools or ()))
+        num_chars += len(json.dumps(tools or ())) + len(json.dumps(variables or {}))
         names = {
+            **(variables or {}),
             **self._tokens,
             "messages": for_templates(messages, self._reasoning_names),
             "tools": tools,

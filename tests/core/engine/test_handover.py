@@ -11,6 +11,7 @@ from twostroke.bundle.manifest import GraphFact, KVLayer, Quantisation
 from twostroke.engine.handover import hand_over, hand_over_way
 from twostroke.engine.kv_buffers import KVBuffers
 from twostroke.engine.kv_concatenated import ConcatenatedKV
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.open_graph import LogitRows, OpenGraph
 from twostroke.errors import EngineError
 from twostroke.testing.echo import EchoBackend, EchoBuffer, parse_options, probe
@@ -50,7 +51,7 @@ def open_backend(kind):
 
 def open_store(layout, kind, *, num_rows=2):
     store = {"in place": KVBuffers, "concatenated": ConcatenatedKV}[layout]
-    return store(open_backend(kind), LAYERS, "float32", num_rows=num_rows, capacity_tokens=CAPACITY)
+    return store(open_backend(kind), LAYERS, "float32", Extent(num_rows, CAPACITY))
 
 
 def contents(seed, num_tokens):

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from twostroke.engine import EngineLimits, SyncEvents, build
+from twostroke.engine import EngineLimits, SyncEvents, exactness
 from twostroke.engine.runner import Runner
 from twostroke.engine.verify_probe import (
     TOLERANCE,
@@ -69,7 +69,7 @@ def test_a_context_too_short_to_try_has_none():
 def differing(monkeypatch) -> None:
     """As if the weights were quantised and the kernels rounded."""
     monkeypatch.setattr(Runner, "verifies_floats", False)
-    monkeypatch.setattr(build, "verification_difference", lambda *_: 2 * TOLERANCE)
+    monkeypatch.setattr(exactness, "verification_difference", lambda *_: 2 * TOLERANCE)
 
 
 def speculation_of(make_engine, mode: str) -> object:
@@ -100,7 +100,7 @@ def test_where_they_differ_on_does_with_a_warning(make_engine, differing, caplog
 def decoding_otherwise(monkeypatch) -> None:
     """As if what is decoded were written to the cache with other roundings."""
     monkeypatch.setattr(Runner, "computes_floats_alike", False)
-    monkeypatch.setattr(build, "continuation_difference", lambda *_: 2 * TOLERANCE)
+    monkeypatch.setattr(exactness, "continuation_difference", lambda *_: 2 * TOLERANCE)
 
 
 def cached_of_a_second_turn(make_engine, reuse: str) -> tuple[int, int]:

@@ -117,7 +117,7 @@ def test_the_whole_plan_counts_what_is_beside_the_cache():
     scored = plan(320, needs=Needs(60, 20, 20, free_bytes=1000, scoring_bytes=50))
     assert (scored.total_bytes, scored.bytes_now(32)) == (470, 420)
     paid = plan(320, needs=NEEDS, touches_lazily=False)
-    assert paid.bytes_now(0) == paid.total_bytes
+    assert [paid.bytes_now(tokens) for tokens in (0, 8, 32)] == [100, 180, paid.total_bytes]
 
 
 def test_no_row_beside_the_weights_is_refused_with_every_number():

@@ -117,9 +117,9 @@ async def test_the_event_loop_is_free_while_a_prompt_is_tokenised(
     threads = []
     encode = model.encode_timed
 
-    def noting(prompt: Any, tools: Any = None) -> Any:
+    def noting(prompt: Any, tools: Any, variables: Any) -> Any:
         threads.append(threading.current_thread())
-        return encode(prompt, tools)
+        return encode(prompt, tools, variables)
 
     monkeypatch.setattr(model, "encode_timed", noting)
     await model.stream("abc").complete()

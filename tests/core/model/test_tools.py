@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,3 +63,29 @@ def test_a_model_without_a_parser(bundle: Path) -> None:
         assert model.complete(SAID).text == f"→{SAID[0]['content']}"
         with pytest.raises(RequestError, match="its parser is none"):
             model.generate(SAID, tools=[ADD])
+
+
+@pytest.mark.parametrize("family", ["qwen3_coder", "pythonic", "functools", "mistral_v11"])
+def test_calls_are_enforced_and_read_in_the_form_of_a_family(bundle: Path, family: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [7]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    tool = {"type": "function", "function": {"name": "add", "parameters": schema}}
+    choice = {"type": "function", "function": {"name": "add"}}
+    with opened(bundle, family) as model:
+        done = model.complete(SAID, tools=[tool], tool_choice=choice, max_tokens=300)
+    (call,) = done.tool_calls
+    assert (call.name, json.loads(call.arguments), done.text) == ("add", {"a": 7}, "")
+
+
+def test_arguments_have_the_types_of_their_schema(bundle: Path) -> None:
+    properties = {"count": {"type": "integer"}, "text": {"type": "string"}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}
+    values = "<parameter=count>\n5\n</parameter>\n<parameter=text>\n5\n</parameter>\n"
+    said = f"<tool_call>\n<function=f>\n{values}</function>\n</tool_call>"
+    with opened(bundle, "qwen3_coder") as model:
+        done = model.complete([{"role": "user", "content": said}], tools=[tool])
+    assert [call.arguments for call in done.tool_calls] == ['{"count": 5, "text": "5"}']

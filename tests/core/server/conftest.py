@@ -246,13 +246,24 @@ def serve_echo(echo_bundle: Path) -> Iterator[Callable[..., LiveServer]]:
 
 
 @pytest.fixture(scope="module")
-def live(echo_bundle: Path) -> Iterator[LiveServer]:
+def live_as(echo_bundle: Path) -> Iterator[Callable[[str], LiveServer]]:
+    """Makes servers with one fast model of that name, shared by a module's tests."""
+    with ExitStack() as stack:
+
+        def make(name: str) -> LiveServer:
+            model = open_echo(echo_bundle, name)
+            stack.callback(model.close)
+            server = LiveServer([model], [name], ServerConfig(port=0))
+            stack.callback(server.close)
+            return server
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def live(live_as: Callable[[str], LiveServer]) -> LiveServer:
     """A server with one fast model, shared by a module's tests."""
-    model = open_echo(echo_bundle)
-    server = LiveServer([model], ["echo"], ServerConfig(port=0))
-    yield server
-    server.close()
-    model.close()
+    return live_as("echo")
 
 
 @pytest.fixture(name="wait_until")

@@ -269,7 +269,7 @@ def test_a_fault_of_ours_is_a_500_that_says_nothing_but_the_request_id(
     serve_echo, monkeypatch, caplog
 ):
     live = serve_echo()
-    monkeypatch.setattr(live.model, "encode_timed", lambda prompt, tools: 1 / 0)
+    monkeypatch.setattr(live.model, "encode_timed", lambda *prompt: 1 / 0)
     reply = live.post("/generate", {"prompt": "secret"})
     assert reply.status == 500
     assert reply.error()["type"] == "server_error"

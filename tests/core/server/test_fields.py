@@ -84,7 +84,7 @@ def test_generate_names_the_nearest_field(name, nearest):
 
 def test_generate_lists_its_fields_where_none_is_near():
     error = refusal(GenerateBody, {"zzz": 1})
-    assert str(error).startswith("'zzz' is not a field of this request. Known are choice, fre")
+    assert str(error).startswith("'zzz' is not a field of this request. Known are chat_template_k")
 
 
 def test_generate_names_every_unknown_field():

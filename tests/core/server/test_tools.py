@@ -240,3 +240,29 @@ def test_generate_takes_tools_too(scripted):
     assert scripted.post("/generate", {"prompt": "a", "tools": [ADD]}).status == 400
     plain = scripted.post("/generate", {"messages": say("a")}, Accept="application/json").json()
     assert "tool_calls" not in plain
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_gives_values_to_the_template(serve_echo, tmp_path, stream):
+    template = (
+        "{% if enable_thinking %}<think>{% endif %}{{ reasoning_effort }}{{ messages[0].content }}"
+    )
+    bundle = make_echo_bundle(tmp_path / "bundle", chat_template=template)
+    live = serve_echo(bundle=bundle)
+    body = {"messages": say("hi"), "stream": stream}
+    assert "low" not in live.post("/v1/chat/completions", body).body.decode()
+    more = {"chat_template_kwargs": {"enable_thinking": True}, "reasoning_effort": "low"}
+    reply = live.post("/v1/chat/completions", {**body, **more})
+    if not stream:
+        message = reply.json()["choices"][0]["message"]
+        assert (message["content"], message["reasoning_content"]) == ("→", "lowhi")
+        assert live.post("/generate", {**body, **more}).error()["param"] == "reasoning_effort"
+        del more["reasoning_effort"]
+        assert live.post("/generate", {**body, **more}).body.decode() == "→<think>hi"
+    wrong = {"chat_template_kwargs": {"messages": []}}
+    for path in ("/v1/chat/completions", "/generate"):
+        reply = live.post(path, {**body, **wrong})
+        assert (reply.status, reply.error()["param"]) == (400, "chat_template_kwargs.messages")
+    for path in ("/v1/completions", "/generate"):
+        reply = live.post(path, {"prompt": "a", "chat_template_kwargs": {"a": 1}})
+        assert (reply.status, reply.error()["param"]) == (400, "chat_template_kwargs")

@@ -61,7 +61,8 @@ def choose_reader(
     """The reader for a chat template; None where the YAML says `none` or there is no template.
 
     `asked` is `auto`, `none` or a family's name. A model whose template has no form for tools
-    (`takes_tools`) is told of them in the form of `generic`, so that is the one it answers in.
+    (`takes_tools`) is told of them in the form of `generic`, so that is the one it answers in;
+    where a family is named, its own comes first all the same.
 
     Raises:
         ConfigError: no parser has the name.
@@ -78,11 +79,21 @@ def choose_reader(
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(specs))}."
         raise ConfigError([f"models[].parser: no parser is named {asked!r}; {hint}"])
     plain = specs.get(GENERIC)
-    if not takes_tools and plain is not None and spec.make is plain.make:
-        own = (spec.calls,) if spec.calls is not None else ()
-        others = tuple(form for form in (*own, *spec.other_calls) if form != plain.calls)
-        control = (*spec.control, *plain.control)
-        spec = replace(spec, calls=plain.calls, other_calls=others, control=control)
+    if not takes_tools and plain is not None:
+        spec = _with_plain_calls(spec, plain, is_named=asked != "auto")
     ids, special = tokenizer.control.ids, tokenizer.decoding.special_ids
     shown = frozenset(ids[word] for word in spec.control if word in ids and ids[word] in special)
     return AnswerReader(spec, text, shown)
+
+
+def _with_plain_calls(spec: ParserSpec, plain: ParserSpec, *, is_named: bool) -> ParserSpec:
+    """`spec`, reading the calls of `plain` as well: first, unless the YAML names it."""
+    if spec.make is not plain.make:
+        return spec
+    own, told = [spec.calls, *spec.other_calls], plain.calls
+    forms = [*own, told] if is_named else [told, *own]
+    known = [form for i, form in enumerate(forms) if form is not None and form not in forms[:i]]
+    control = (*spec.control, *plain.control)
+    return replace(
+        spec, calls=next(iter(known), None), other_calls=tuple(known[1:]), control=control
+    )

@@ -53,6 +53,9 @@ def test_a_template_without_tools_answers_in_the_form_it_is_told_them_in(specs, 
     reader = choose_reader(specs, "auto", template, tokenizer, takes_tools=False)
     assert reader.spec.name == "deepseek_v31"
     assert reader.spec.calls == specs["generic"].calls
+    named = choose_reader(specs, "deepseek_v31", template, tokenizer, takes_tools=False)
+    assert named.spec.calls == specs["deepseek_v31"].calls
+    assert named.spec.other_calls == (specs["generic"].calls,)
     use = tool_use([{"type": "function", "function": {"name": "f"}}])
     for call in (
         '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
