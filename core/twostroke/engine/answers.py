@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from twostroke.engine.frames import clear_frames
 from twostroke.engine.health import EngineHealth
 from twostroke.engine.intake import Intake, Work
 from twostroke.engine.logprobs import token_logprob
@@ -130,6 +131,7 @@ class Answers:
             )
             error.__cause__ = fault
             log.error("failed to %s", doing, exc_info=fault)
+        clear_frames(error)  # whoever is told keeps it as long as it likes
         for work in works:
             if self._intake.end(work, "failed"):
                 self.tell_fault(work, error)

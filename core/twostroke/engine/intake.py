@@ -15,7 +15,7 @@ from twostroke.engine.limits import EngineStats
 from twostroke.engine.prefix_store import PrefixStore
 from twostroke.engine.scheduler import PrefillChunk, Scheduler
 from twostroke.engine.sequence import Sequence
-from twostroke.engine.transfers import RowSave
+from twostroke.engine.transfers import RowSave, Transfer
 from twostroke.engine.work import Rest, Sink, Step, Tails, Work
 from twostroke.engine.work_table import WorkTable
 from twostroke.errors import TwostrokeError, UnavailableError
@@ -127,6 +127,10 @@ class Intake:
         """A row could not be filled; the sequence that should go on in it starts anew."""
         with self._changed:
             self._scheduler.prefixes.forget(row, sequence)
+
+    def note_transfer(self, transfer: Transfer, duration_s: float) -> None:
+        """Learns what transfers cost. Engine thread."""
+        self._scheduler.budget.transfers.observe(transfer, duration_s)
 
     def note_drafts(self, num_drafted: int, num_accepted: int) -> None:
         """Counts guessed tokens that were verified, and those of them that were right."""

@@ -1,10 +1,14 @@
 """How much of prompts a step may read, so that running streams stall no longer than they should.
 
 While nothing decodes a step reads up to `max_chunk_tokens`. While something does, the time between
-two of its tokens is that of the step's prompt chunks and its decode runs together, so chunks are
-made as long as `max_stall_s` allows by a model of what they cost, but never shorter than the
-shortest length there is: a prompt always gets on. Lengths are halves, quarters … of
-`max_chunk_tokens`, because each length needs a binding of its own.
+two of its tokens is that of the step's transfers, prompt chunks and decode runs together, so chunks
+are made as long as `max_stall_s` allows by a model of what they cost, but never shorter than the
+shortest length there is: a prompt always gets on. Where even that takes too long, a chunk may be
+longer that takes hardly more. Lengths are halves, quarters … of `max_chunk_tokens`, because each
+length needs a binding of its own.
+
+A sequence whose prompt ends in a step has its first token in the middle of it: what the step does
+behind that counts as a part of the next step, which brings the second token and may read nothing.
 
 The model is d = a + b n + c n (p + n / 2) for n tokens behind p others: a run's overhead, the
 matrix products, attention. Its coefficients follow what was measured by least squares of the
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twostroke.engine.transfer_costs import TransferCosts
 from twostroke.life.observe import End, RunFacts
 from twostroke.types import Stroke
 
@@ -24,6 +29,7 @@ _PRIOR = (0.0, 1e-3, 0.0)  # seconds, each token, each pair of tokens
 _SCALES = (1e-3, 1e-3, 1e-7)  # how far from the prior each coefficient may lie
 _PRIOR_WEIGHT = 1e-3
 AIM = 0.95  # of the longest stall: what is predicted is not quite what comes
+_HARDLY_MORE = 1.25  # than the shortest chunk takes, where that is too long itself
 _OUTLIER = 4.0  # an observation counts as at most so many times what was expected
 
 
@@ -78,8 +84,10 @@ class PrefillBudget:
 
     def __init__(self, max_chunk_tokens: int, max_stall_s: float | None = None) -> None:
         self._lengths = chunk_lengths(max_chunk_tokens)
-        self._max_stall_s = max_stall_s
+        self._aim_s = None if max_stall_s is None else AIM * max_stall_s
+        self._last = StepBudget(self._lengths, PrefillCost(), 0, None)
         self.cost = PrefillCost()
+        self.transfers = TransferCosts()
         self._decode_run_s = 0.0  # of late
 
     @property
@@ -108,22 +116,37 @@ class PrefillBudget:
 
     def step(self, num_decode_runs: int) -> StepBudget:
         """What the prompts of a step with so many decode runs may share."""
-        left_s = None
-        if num_decode_runs and self._max_stall_s is not None:
-            aim_s = AIM * self._max_stall_s
-            left_s = max(0.0, aim_s - num_decode_runs * self._decode_run_s)
-        return StepBudget(self._lengths, self.cost, self._lengths[0], left_s)
+        left_s, decode_s = None, num_decode_runs * self._decode_run_s
+        if num_decode_runs and self._aim_s is not None:
+            left_s = max(0.0, self._aim_s - decode_s - self._last.late_s)
+        self._last = StepBudget(
+            self._lengths,
+            self.cost,
+            self._lengths[0],
+            left_s,
+            self._aim_s,
+            decode_s,
+            is_begun=left_s is not None and self._last.has_end,
+        )
+        return self._last
 
 
 @dataclass(slots=True)
 class StepBudget:
-    """What is left for the prompts of one step: tokens, and seconds where streams wait."""
+    """What is left for the prompts of one step: tokens, and seconds where streams wait.
+
+    `late_s`: of this step, how long it goes on behind the first prompt that ends in it.
+    """
 
     lengths: tuple[int, ...]
     cost: PrefillCost
     left_tokens: int
     left_s: float | None
+    aim_s: float | None = None
+    decode_s: float = 0.0
     is_begun: bool = False
+    has_end: bool = False
+    late_s: float = 0.0
 
     def take(self, start: int, num_wanted: int) -> int:
         """How many of the next `num_wanted` tokens behind `start` may be read; 0: no more in
@@ -131,7 +154,7 @@ class StepBudget:
         """
         num_tokens = self._allowed(start, min(num_wanted, self.left_tokens))
         if num_tokens:
-            self.spend(start, num_tokens)
+            self.spend(start, num_tokens, is_last=num_tokens == num_wanted)
         return num_tokens
 
     def has_room_for(self, start: int, num_tokens: int) -> bool:
@@ -141,20 +164,32 @@ class StepBudget:
         fits_time = self.left_s is None or self.cost.predict_s(num_tokens, start) <= self.left_s
         return num_tokens <= self.left_tokens and fits_time
 
-    def spend(self, start: int, num_tokens: int) -> None:
-        """Notes tokens that will be read. Mutates what is left."""
+    def spend(self, start: int, num_tokens: int, *, is_last: bool) -> None:
+        """Notes tokens that will be read, the prompt's last ones or not. Mutates what is left."""
         self.is_begun = True
         self.left_tokens = max(0, self.left_tokens - num_tokens)
+        self.pass_s(self.cost.predict_s(num_tokens, start))
+        if is_last and not self.has_end:
+            self.has_end, self.late_s = True, self.decode_s
+            self.left_s = self.aim_s if self.left_s is None else self.left_s
+
+    def pass_s(self, duration_s: float) -> None:
+        """Notes time that something else of the step will take. Mutates what is left."""
         if self.left_s is not None:
-            self.left_s -= self.cost.predict_s(num_tokens, start)
+            self.left_s -= duration_s
+        if self.has_end:
+            self.late_s += duration_s
 
     def _allowed(self, start: int, limit: int) -> int:
         if self.left_s is None:
             return limit
+        allowed_s, least = self.left_s, min(limit, self.lengths[-1])
+        if not self.is_begun:
+            allowed_s = max(allowed_s, _HARDLY_MORE * self.cost.predict_s(least, start))
         for num_tokens in (limit, *(length for length in self.lengths if length < limit)):
-            if num_tokens and self.cost.predict_s(num_tokens, start) <= self.left_s:
+            if num_tokens and self.cost.predict_s(num_tokens, start) <= allowed_s:
                 return num_tokens
-        return 0 if self.is_begun else min(limit, self.lengths[-1])
+        return 0 if self.is_begun else least
 
 
 def _features(num_tokens: int, start: int) -> tuple[float, float, float]:

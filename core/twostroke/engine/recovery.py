@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 from typing import Protocol
 
 from twostroke.engine.answers import Answers
+from twostroke.engine.frames import clear_frames
 from twostroke.engine.health import EngineHealth
 from twostroke.engine.intake import Intake
 from twostroke.engine.runner import Runner
@@ -106,15 +106,12 @@ class Recovery:
         for work in self._intake.start_over(self.health.refusal):
             self._answers.tell_fault(work, self.health.loss())
 
-    def _close(self, fault: BaseException | None) -> None:
+    def _close(self, fault: BaseException) -> None:
         try:
             self._runner.close()
         except Exception:
             log.exception("the lost sessions could not be closed")
-        # Frames of the failed run hold its buffers for as long as somebody holds the error.
-        while fault is not None:
-            traceback.clear_frames(fault.__traceback__)
-            fault = fault.__cause__ or fault.__context__
+        clear_frames(fault)
 
     def _tell_state(self) -> None:
         pause_s = self.health.pause_s

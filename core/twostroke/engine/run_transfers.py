@@ -10,11 +10,14 @@ from twostroke.engine.prefix_store import PrefixStore
 from twostroke.engine.transfers import RowCopy, RowRestore, RowSave, Transfer
 from twostroke.engine.watched_runner import WatchedRunner
 from twostroke.errors import DeviceLostError, EngineError
+from twostroke.life.timeline import Clock
 
 log = logging.getLogger(__name__)
 
 
-def run_transfers(transfers: Iterable[Transfer], runner: WatchedRunner, intake: Intake) -> None:
+def run_transfers(
+    transfers: Iterable[Transfer], runner: WatchedRunner, intake: Intake, clock: Clock
+) -> None:
     """Runs them in order. Raises DeviceLostError and nothing else.
 
     What a failed one should have filled is forgotten, and what was to come from there as well: a
@@ -23,7 +26,9 @@ def run_transfers(transfers: Iterable[Transfer], runner: WatchedRunner, intake: 
     lost_rows: set[int] = set()
     for transfer in transfers:
         try:
+            began = clock()
             _run(transfer, runner, intake.prefix_store, lost_rows)
+            intake.note_transfer(transfer, clock() - began)
             _note_hand_over(transfer, runner, intake)
         except DeviceLostError:
             raise

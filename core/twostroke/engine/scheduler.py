@@ -235,14 +235,16 @@ class Scheduler:
             if sequence.row is None:
                 if self.prefixes.awaits(sequence, self._ahead_of(sequence)):
                     continue
-                copies += self.prefixes.place(sequence)
+                transfers = self.prefixes.place(sequence)
+                budget.pass_s(self.budget.transfers.predict_s(transfers))
+                copies += transfers
             assert sequence.row is not None
             start = self.cache.length(sequence.row)
             num_left = len(sequence.prompt_ids) - start
             if self._chunks_prompts:
                 num_tokens = budget.take(start, num_left)
             elif budget.has_room_for(start, num_left):
-                budget.spend(start, num_tokens := num_left)
+                budget.spend(start, num_tokens := num_left, is_last=True)
             else:
                 break
             if not num_tokens:

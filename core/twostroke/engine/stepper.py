@@ -55,7 +55,7 @@ class Stepper:
         for work, phase in step.expired:
             self._answers.tell_fault(work, deadline_error(work.sequence, phase))
         plan = make_room(step.plan, self._runner, self._intake, self._answers)
-        run_transfers(plan.copies, self._runner, self._intake)
+        run_transfers(plan.copies, self._runner, self._intake, self._clock)
         for chunk in plan.prefill:
             # One whose prefix could not be brought is read from its start in the next step.
             if chunk.start == self._intake.span_lengths(chunk.row, 1)[0]:

@@ -32,12 +32,14 @@ from twostroke.testing.kit.subject import DEFAULT_TOLERANCE
 class BackendConformance:
     """What every backend must do. Override the fixture `spec`; the rest where it must be.
 
-    `options` are some that the backend takes. `tolerance` bounds the difference of logits, from
-    the reference and between two ways to one answer, as a share of the largest logit. `precision`
-    is that of the graphs: fp32, or fp16 for devices whose attention has no other.
+    `options` are some that the backend takes, on the device of `device_index`. `tolerance` bounds
+    the difference of logits, from the reference and between two ways to one answer, as a share of
+    the largest logit. `precision` is that of the graphs: fp32, or fp16 for devices whose attention
+    has no other.
     """
 
     options: Mapping[str, Any] = {}
+    device_index: int = 0
     tolerance: float = DEFAULT_TOLERANCE
     precision: str = "fp32"
 
@@ -74,6 +76,7 @@ class BackendConformance:
             cls._subject = Subject(
                 spec,
                 self.options,
+                device_index=self.device_index,
                 tolerance=self.tolerance,
                 make_bundle=lambda folder: self.make_bundle(spec, folder),
                 partner=load_plugins().backends.get("cpu"),

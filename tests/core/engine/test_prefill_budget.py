@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from twostroke.engine.kv_cache import KVCache
 from twostroke.engine.prefill_budget import PrefillBudget, PrefillCost, chunk_lengths
+from twostroke.engine.prefix_store import StoredPrefix
 from twostroke.engine.scheduler import Plan, Scheduler
 from twostroke.engine.sequence import Sequence
+from twostroke.engine.transfer_costs import TransferCosts
+from twostroke.engine.transfers import RowCopy, RowRestore, RowSave
 from twostroke.life.observe import RunFacts
 from twostroke.types import Stroke
 
@@ -104,6 +107,11 @@ class Device:
 
     def __init__(self, scheduler: Scheduler, speed: float = 1.0) -> None:
         self.scheduler, self.speed, self.now = scheduler, speed, 0.0
+        self.told: dict[str, list[float]] = {}  # when each sequence got its tokens
+
+    def _tell(self, sequence: Sequence) -> None:
+        sequence.answer_ids.append(1)
+        self.told.setdefault(sequence.request_id, []).append(self.now)
 
     def step(self) -> Plan:
         plan = self.scheduler.plan()
@@ -112,13 +120,13 @@ class Device:
             self._run(Stroke.PREFILL, len(chunk.token_ids), chunk.start, took_s)
             self.scheduler.commit_prefill(chunk)
             if chunk.is_last:
-                chunk.sequence.answer_ids.append(1)
+                self._tell(chunk.sequence)
         for batch in plan.decode:
             served = [s for s in batch.sequences if s is not None]
             self._run(Stroke.DECODE, len(served), 0, 0.01 * self.speed)
             for sequence in served:
                 self.scheduler.commit_decode(sequence)
-                sequence.answer_ids.append(1)
+                self._tell(sequence)
         for sequence in [s for b in plan.decode for s in b.sequences if s is not None]:
             if sequence.is_full:
                 self.scheduler.end(sequence)
@@ -163,6 +171,56 @@ def test_a_stream_stalls_no_longer_than_it_should_while_long_prompts_arrive(spee
     assert max(gaps) <= 0.15
     assert sum(gaps) / len(gaps) > 0.05, "the budget was not used"
     assert lengths <= {256, 128, 64, 32, 16}
+
+
+def test_an_answer_that_has_begun_does_not_wait_for_the_rest_of_its_step_and_all_of_the_next():
+    """Its first token comes in the middle of a step, whether or not others decode meanwhile."""
+    device = make_device(0.1)
+    for number in range(12):
+        device.scheduler.submit(prompt(f"long{number}", 900, 4))
+        device.scheduler.submit(prompt(f"short{number}", 60, 4))
+    while device.scheduler.num_running:
+        device.step()
+    gaps = [after - before for told in device.told.values() for before, after in pairwise(told)]
+    assert len(device.told) == 24
+    assert max(gaps) <= 0.11, "what is predicted is not quite what comes"
+    assert device.now < 15, "it takes 14.6 s without a bound"
+
+
+def test_what_a_step_copies_is_time_that_its_chunks_do_not_have():
+    budget = PrefillBudget(256, 0.2)
+    for _ in range(20):
+        ran(budget, Stroke.PREFILL, 128, 0, 0.128)
+        ran(budget, Stroke.DECODE, 1, 0, 0.01)
+    copy = RowCopy(0, 1, 1000, None)
+    assert budget.step(1).take(0, 1000) == 128
+    for took_s, num_tokens in ((0.001, 128), (0.1, 64), (0.19, 16)):
+        for _ in range(30):
+            budget.transfers.observe(copy, took_s)
+        step = budget.step(1)
+        step.pass_s(budget.transfers.predict_s([copy]))
+        assert step.take(0, 1000) == num_tokens
+
+
+def test_a_transfer_costs_what_its_kind_took_of_late():
+    costs = TransferCosts()
+    entry = StoredPrefix("", bytes(4 * 1000), 1)
+    copy, save = RowCopy(0, 1, 100, None), RowSave(0, 100, "", b"")
+    restore = RowRestore(entry, 0, 10, prompt("restored", 20))
+    for transfer, took_s in ((copy, 0.01), (save, 0.02), (restore, 0.3)):
+        costs.observe(transfer, took_s)
+    assert costs.predict_s([copy, save]) == pytest.approx(0.03)
+    assert costs.predict_s([restore]) == pytest.approx(0.3), "all of an entry is read"
+    costs.observe(copy, 60.0)
+    assert costs.predict_s([copy]) < 0.02, "one hiccup"
+
+
+def test_where_the_shortest_chunk_takes_too_long_a_longer_one_that_takes_hardly_more_is_read():
+    budget = PrefillBudget(256, 0.01)
+    for _ in range(30):
+        for num_tokens in (16, 64, 256):
+            ran(budget, Stroke.PREFILL, num_tokens, 0, 0.02 + 3e-5 * num_tokens)
+    assert budget.step(1).take(0, 1000) >= 64
 
 
 def test_a_short_prompt_waits_for_two_chunks_of_a_long_one_and_delays_it_little():

@@ -13,6 +13,7 @@ import pytest
 from twostroke.backends.protocol import API_VERSION, ProbeResult
 from twostroke.errors import BackendError
 from twostroke.testing import echo
+from twostroke.testing.echo_device import EchoDeviceBuffer
 from twostroke.testing.echo_session import EchoBinding, EchoSession
 
 DEVICE = echo.probe().devices[0]
@@ -61,7 +62,16 @@ def test_a_backend_that_lacks_a_member(break_echo, assert_caught):
             super().__init__(device, options)
             del self.touches_lazily
 
-    assert_caught(break_echo(backend=Lacking), "devices", "the backend lacks touches_lazily")
+    fault = "the backend lacks touches_lazily"
+    assert_caught(break_echo(backend=Lacking), "devices", fault, alone=False)
+
+
+def test_a_backend_that_cannot_be_closed(break_echo, assert_caught):
+    class Stuck(echo.EchoBackend):
+        def close(self):
+            raise OSError("the device is busy")
+
+    assert_caught(break_echo(backend=Stuck), "reopen", "the device is busy", alone=False)
 
 
 def test_another_api_version(break_echo, assert_caught):
@@ -159,6 +169,33 @@ def test_views_that_copy(break_echo, assert_caught, kind, check):
     assert_caught(break_echo(backend=Copying), check, "wrote elsewhere", alone=False)
 
 
+class WrongEnd(EchoDeviceBuffer):
+    """Answers the last positions for the first."""
+
+    def read_front(self, num_positions):
+        return self.values[:, :, -num_positions:].copy()
+
+
+class ShortFront(EchoDeviceBuffer):
+    """Leaves out the last of the positions that it copies."""
+
+    def copy_front(self, source, num_positions):
+        return super().copy_front(source, num_positions - 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"), [(WrongEnd, "it reads another front"), (ShortFront, "it copies another")]
+)
+def test_fronts(break_echo, assert_caught, kind, fault):
+    class Backend(echo.EchoBackend):
+        def allocate(self, shape, dtype, *, on_host=False):
+            made = super().allocate(shape, dtype, on_host=on_host)
+            return made if on_host else kind(made.values, self.memory, has_row_views=True)
+
+    spec = break_echo(backend=Backend)
+    assert_caught(spec, "fronts", fault, alone=False, options={"lazy": False})
+
+
 def test_instances_that_share_state(break_echo, assert_caught):
     cache_arrays = []
 
@@ -239,7 +276,7 @@ def test_pages_leaked_in_each_run(break_echo, assert_caught):
             super().run()
 
     spec = break_echo(binding=Leaking)
-    assert_caught(spec, "memory-flat", "bytes of the process's memory", only_check=True)
+    assert_caught(spec, "memory-flat", "bytes of the process's memory")
 
 
 def test_an_interruption_that_is_ignored(break_echo, assert_caught):

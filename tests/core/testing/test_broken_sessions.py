@@ -201,6 +201,30 @@ def test_a_transposed_cache(break_echo, examine, check):
     assert check in card.failed
 
 
+def place(view):
+    """Where a view lies in its array, as a session sees it that goes by addresses."""
+    base = view if view.base is None else view.base
+    start = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return base.shape, view.shape, start
+
+
+class StaleBinding(EchoBinding):
+    """Keeps what was bound first to a place of a cache, though there is another one by now."""
+
+    def __init__(self, session, inputs, outputs):
+        super().__init__(session, inputs, outputs)
+        if session.graph.dialect == "fused":
+            first = session.__dict__.setdefault("first", {})
+            sides = first.setdefault(place(self._past[0]), (self._past, self._present))
+            self._past, self._present = sides
+
+
+def test_a_binding_to_a_cache_that_is_gone(break_echo, assert_caught):
+    spec = break_echo(binding=StaleBinding)
+    fault = "fused: after the cache shrank: logits differ"
+    assert_caught(spec, "kv-buckets", fault, options={"lazy": False})
+
+
 class Refuses(EchoSession):
     """Takes graphs of one dialect only."""
 

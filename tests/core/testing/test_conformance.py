@@ -41,6 +41,14 @@ class TestEchoMixed(TestEcho):
         return dataclasses.replace(HONEST, dialect=dialect)
 
 
+class TestEchoWithMemoryOfItsOwn(TestEcho):
+    options = {"lazy": False}  # noqa: RUF012 - nobody changes it
+
+
+class TestEchoWithRowsOfTheirOwn(TestEcho):
+    options = {"lazy": False, "row_views": False}  # noqa: RUF012 - nobody changes it
+
+
 def test_names_are_unique_and_what_is_checked_is_told():
     names = [check.name for check in CHECKS]
     assert len(set(names)) == len(names)

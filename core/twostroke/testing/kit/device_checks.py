@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from twostroke.backends.capabilities import ReachesFront
 from twostroke.backends.protocol import (
     API_VERSION,
     Array,
@@ -148,6 +149,26 @@ def _shape_views(subject: Subject) -> dict[str, float]:
     return {}
 
 
+def _fronts(subject: Subject) -> dict[str, float]:
+    shape, num_positions = (2, 3, 8, 4), 5
+    whole = subject.backend.allocate(shape, "float32")
+    if not isinstance(whole, ReachesFront):
+        raise CheckSkippedError("the backend's buffers are read and written as a whole")
+    values = _values(shape).astype(np.float32)
+    front = values[:, :, :num_positions]
+    whole.write(values)
+    require(np.array_equal(whole.read_front(num_positions), front), "it reads another front")
+    whole.write_front(-front)
+    expected = np.concatenate([-front, values[:, :, num_positions:]], axis=2)
+    require(np.array_equal(whole.read(), expected), "a front was written elsewhere")
+    longer = subject.backend.allocate((2, 3, 13, 4), "float32")
+    if isinstance(longer, ReachesFront) and longer.copy_front(whole, num_positions):
+        found = np.asarray(longer.read())
+        require(np.array_equal(found[:, :, :num_positions], -front), "it copies another front")
+        require(not found[:, :, num_positions:].any(), "a front was copied beyond its end")
+    return {}
+
+
 DEVICE_CHECKS = (
     Check("probe", "answers devices or a reason, and never raises", _probe),
     Check("spec", "names itself and speaks this API version", _spec),
@@ -156,4 +177,5 @@ DEVICE_CHECKS = (
     Check("memory", "buffers start as zeros and keep what is written", _memory),
     Check("row-views", "a view of rows shares the memory of the whole", _row_views),
     Check("shape-views", "so does a view in another shape", _shape_views),
+    Check("fronts", "the first positions of a buffer are reached without the others", _fronts),
 )

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from twostroke.backends.choose import probe
 from twostroke.backends.protocol import Array, Backend
+from twostroke.engine.kv_extent import Extent
 from twostroke.testing.kit.checking import Check, CheckSkippedError, require_close
 from twostroke.testing.kit.rows import Ids, continued, differs_by, in_each_setup, prompt
-from twostroke.testing.kit.subject import Setup, Subject
+from twostroke.testing.kit.subject import CONTEXT_TOKENS, NUM_ROWS, Setup, Subject
 
 _SHARES = ((1, 1), (5, 3), (40, 32), (23, 23))  # tokens, and how many of them prefill reads
 
@@ -90,10 +91,35 @@ def _contents(subject: Subject, setup: Setup) -> dict[str, float]:
     ) | {"bytes a row": len(stored)}
 
 
+def _buckets(subject: Subject, setup: Setup) -> dict[str, float]:
+    """The cache grows and shrinks under a sequence: arrays go, their rows stay."""
+    if subject.backend.touches_lazily:
+        raise CheckSkippedError("memory that nobody wrote is free, so caches keep their size")
+    ids = prompt(setup.runner.vocab_size, 42, 20)
+    expected = continued(setup.runner, 0, ids, 10)[1:]  # [10, vocab], the steps from 10 to 19
+    small, large = Extent(1, 32), Extent(NUM_ROWS, CONTEXT_TOKENS + 1)
+    backend, differences = subject.backend, []
+    runner = subject.open_runner(backend, backend, setup.dialects, small)
+    try:
+        runner.prefill(0, 0, ids[:10], is_last=True)
+        for position in range(10, 20):
+            if position in (12, 16):
+                extent, what = (large, "grew") if position == 12 else (small, "shrank")
+                runner.resize(extent, [position, *[0] * (NUM_ROWS - 1)])
+            found = runner.decode(0, [ids[position]], [position])
+            told = f"after the cache {what}" if position >= 12 else "in a small cache"
+            reference = expected[position - 10 : position - 9]
+            differences.append(require_close(found, reference, subject.tolerance, told))
+    finally:
+        runner.close()
+    return differs_by(*differences)
+
+
 PARITY_CHECKS = (
     Check("parity-fused", "fused graphs answer what the reference does", _parity("fused")),
     Check("parity-standard", "so do standard graphs", _parity("standard")),
     Check("kv-to-cpu", "the CPU goes on from a KV cache", in_each_setup(_hand_over(is_away=True))),
     Check("kv-from-cpu", "and the other way round", in_each_setup(_hand_over(is_away=False))),
     Check("kv-contents", "a row that is saved can be restored", in_each_setup(_contents)),
+    Check("kv-buckets", "a cache may grow and shrink under its rows", in_each_setup(_buckets)),
 )

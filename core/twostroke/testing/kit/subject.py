@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from twostroke.backends.protocol import Backend, BackendSpec, Device, ProbeResult
 from twostroke.bundle import Bundle, open_bundle
 from twostroke.engine.build import open_runner
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.runner import Runner
 from twostroke.errors import TwostrokeError
 from twostroke.testing.kit.bundles import BundleMaker, KitBundle, bundle_maker
@@ -116,7 +117,10 @@ class Subject:
     @functools.cached_property
     def bundle(self) -> KitBundle:
         """The bundle to test on, written when it is first asked for."""
-        folder = tempfile.TemporaryDirectory(prefix="twostroke-conformance-")
+        folder = tempfile.TemporaryDirectory(
+            prefix="twostroke-conformance-",
+            ignore_cleanup_errors=True,  # a runtime may still map the weights
+        )
         self._owned.enter_context(folder)
         return self._make_bundle(Path(folder.name))
 
@@ -189,9 +193,16 @@ class Subject:
         raise CheckSkippedError(f"refused: {attempt}")
 
     def open_runner(
-        self, prefill: Backend, decode: Backend, dialects: Mapping[Stroke, str]
+        self,
+        prefill: Backend,
+        decode: Backend,
+        dialects: Mapping[Stroke, str],
+        extent: Extent | None = None,
     ) -> Runner:
-        """Both strokes of the bundle; the caller closes the runner."""
+        """Both strokes of the bundle; the caller closes the runner.
+
+        `extent` is what the KV cache begins with where its memory is not free until it is written.
+        """
         return open_runner(
             self.opened_bundle,
             prefill,
@@ -199,6 +210,7 @@ class Subject:
             num_rows=NUM_ROWS,
             context_tokens=CONTEXT_TOKENS,
             dialects=dialects,
+            extent=extent,
         )
 
     @contextmanager
@@ -223,7 +235,8 @@ class Subject:
 
     def close(self) -> None:
         """Closes what the checks opened."""
-        self._owned.close()
+        with suppress(Exception):  # a backend that cannot be closed has failed a check by now
+            self._owned.close()
 
 
 def _name(dialects: Mapping[Stroke, str]) -> str:
