@@ -52,7 +52,8 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
     each session adds; weights_file_bytes: on disk; kv_bytes: of a full cache.
     """
     plan = opened.engine.memory_plan
-    touched_tokens = opened.engine.stats().kv_tokens_touched
+    stats = opened.engine.stats()
+    held = stats.kv_tokens_touched, stats.kv_tokens_spare
     return {
         "weights_bytes": plan.needs.weights_bytes,
         "prefill_weights_bytes": plan.needs.prefill_weights_bytes,
@@ -61,11 +62,11 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
         "workspace_bytes": plan.needs.workspace_bytes,
         "scoring_bytes": plan.needs.scoring_bytes,
         "kv_bytes": plan.kv_bytes,
-        "kv_now_bytes": plan.kv_bytes_now(touched_tokens),
+        "kv_now_bytes": plan.kv_bytes_now(*held),
         "kv_bytes_per_token": plan.kv_bytes_per_token,
         "kv_budget_bytes": plan.budget_bytes,
         "planned_bytes": plan.total_bytes,
-        "planned_now_bytes": plan.bytes_now(touched_tokens),
+        "planned_now_bytes": plan.bytes_now(*held),
     }
 
 

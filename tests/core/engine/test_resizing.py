@@ -236,7 +236,7 @@ class DeviceLife(EngineLife):
         stats, plan = self.engine.stats(), self.engine.memory_plan
         assert self.engine._runner.extent.num_tokens == stats.kv_tokens_touched
         taken = sum(memory.taken_bytes for memory in self.memories())
-        assert taken - plan.kv_bytes_now(stats.kv_tokens_touched) in range(-plan.spare_bytes, 1)
+        assert taken == plan.kv_bytes_now(stats.kv_tokens_touched, stats.kv_tokens_spare)
         peak = sum(memory.peak_bytes for memory in self.memories())
         assert peak <= plan.kv_bytes + plan.kv_bytes // 4  # an array of four in two layers
 
