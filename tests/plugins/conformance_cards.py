@@ -41,7 +41,7 @@ TARGETS = (
             "provider_options={inference_precision: f32}",
         ),
     ),
-    Target("cuda", ("--precision", "fp16", "--tolerance", "0.02")),
+    Target("cuda", ("--precision", "fp16")),
     Target("directml"),
     Target("echo"),
     Target("coolcpu", ("--plugin", "coolcpu"), ROOT / "examples" / "backend_plugin"),

@@ -32,8 +32,8 @@ class Bindable(Protocol):
 class OrtBinding:
     """Buffers tied to a session; run as often as needed. Keeps its buffers alive.
 
-    `copied` names the inputs that the runtime copied to the device when they were bound, and that
-    must therefore be bound anew before each run.
+    `copied` names the inputs that the runtime copies to the device when they are bound, and that
+    must therefore be bound anew by each run.
     """
 
     __slots__ = ("_binding", "_buffers", "_copied", "_run_options", "_session")
@@ -123,15 +123,16 @@ class OrtSession:
         self._check("input", self._inputs, inputs)
         self._check("output", self._outputs, outputs)
         binding = self._alive().io_binding()
-        for name, buffer in inputs.items():
-            cast(Bindable, buffer).bind_input(binding, name)
-        for name, buffer in outputs.items():
-            cast(Bindable, buffer).bind_output(binding, name)
         copied = {
             name: cast(Bindable, buffer)
             for name, buffer in inputs.items()
             if not self._on_host and isinstance(buffer, HostBuffer)
         }
+        for name, buffer in inputs.items():
+            if name not in copied:  # these are bound by each run, with what they hold then
+                cast(Bindable, buffer).bind_input(binding, name)
+        for name, buffer in outputs.items():
+            cast(Bindable, buffer).bind_output(binding, name)
         make = InterruptibleOrtBinding if self._is_interruptible else OrtBinding
         return make(self, binding, (*inputs.values(), *outputs.values()), copied)
 
