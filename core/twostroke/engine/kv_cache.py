@@ -221,6 +221,8 @@ class KVCache:
         self._lengths = [0] * self.num_rows
         self._reserved = [0] * self.num_rows
         self._num_promises = self._num_promised_tokens = 0
+        if self.room is not None:
+            self.room.forget()
 
     @property
     def num_excess_tokens(self) -> int:

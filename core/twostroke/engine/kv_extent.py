@@ -74,6 +74,10 @@ class Room:
         self._buckets = buckets
         self.extent = buckets.least
 
+    def forget(self) -> None:
+        """The arrays may be new ones: nothing but the least is sure to be there."""
+        self.extent = self._buckets.least
+
     def wanted(self, needs: Sequence[int]) -> tuple[Extent, ...]:
         """What the arrays should become before rows are used, the best first; none: they have room.
 

@@ -206,6 +206,17 @@ def test_a_device_that_refuses_to_shrink_serves_on(device_engine, recorder, capl
     assert again.token_ids == first.token_ids
 
 
+def test_an_engine_that_starts_over_does_not_trust_the_room_it_had(device_engine, recorder):
+    echo = device_engine()
+    first = begin(echo, recorder, "first", "abc" * 60, 200)
+    finish(echo, first)
+    echo.engine._intake.start_over()
+    echo.engine._runner.resize(Extent(1, LEAST_TOKENS), [0] * 4)  # as new sessions have it
+    again = begin(echo, recorder, "again", "abc" * 60, 200)
+    finish(echo, again)
+    assert again.token_ids == first.token_ids
+
+
 class DeviceLife(EngineLife):
     """An engine's life on a device that refuses memory now and then."""
 
