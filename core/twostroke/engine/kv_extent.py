@@ -74,8 +74,8 @@ class Room:
         self._buckets = buckets
         self.extent = buckets.least
 
-    def forget(self) -> None:
-        """The arrays may be new ones: nothing but the least is sure to be there."""
+    def clear(self) -> None:
+        """Notes that the arrays are new, and hold nothing."""
         self.extent = self._buckets.least
 
     def wanted(self, needs: Sequence[int]) -> tuple[Extent, ...]:

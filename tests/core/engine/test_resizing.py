@@ -12,7 +12,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from twostroke.engine import EngineLimits
 from twostroke.engine import build as build_module
 from twostroke.engine.kv_extent import Buckets, Extent
-from twostroke.errors import UnavailableError
+from twostroke.errors import EngineError, UnavailableError
 from twostroke.testing import make_echo_bundle
 from twostroke.testing.engines import echo_request
 from twostroke.types import FailedEvent, SamplingParams, Stroke
@@ -210,8 +210,9 @@ def test_an_engine_that_starts_over_does_not_trust_the_room_it_had(device_engine
     echo = device_engine()
     first = begin(echo, recorder, "first", "abc" * 60, 200)
     finish(echo, first)
-    echo.engine._intake.start_over()
+    echo.engine._intake.start_over(lambda: EngineError("lost"))
     echo.engine._runner.resize(Extent(1, LEAST_TOKENS), [0] * 4)  # as new sessions have it
+    echo.engine._intake.resume()
     again = begin(echo, recorder, "again", "abc" * 60, 200)
     finish(echo, again)
     assert again.token_ids == first.token_ids
@@ -232,7 +233,7 @@ class DeviceLife(EngineLife):
         for memory in self.memories():
             memory.limit_bytes = 0
 
-    @precondition(lambda self: not self.has_work())
+    @precondition(lambda self: self.is_ready() and not self.has_work())
     @rule()
     def rest(self):
         self.engine._intake._has_rested = False
@@ -241,6 +242,9 @@ class DeviceLife(EngineLife):
 
     @invariant()
     def memory_is_what_the_books_say(self):
+        if not self.is_ready():
+            assert not any(memory.taken_bytes for memory in self.memories())
+            return
         stats, plan = self.engine.stats(), self.engine.memory_plan
         assert self.engine._runner.extent.num_tokens == stats.kv_tokens_touched
         taken = sum(memory.taken_bytes for memory in self.memories())
