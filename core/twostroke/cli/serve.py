@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from twostroke.config import ModelConfig
     from twostroke.model import Model
 
-# Of a thread's Python while others wait for the GIL. Event loop and engine need it a thousand times
-# a second, for microseconds each; Python's 5 ms are what a long chat's template would make each wait.
+# How long a thread may run Python while others wait for the GIL. Event loop and engine need it
+# often and for microseconds; Python's 5 ms is what a long chat would make each of them wait.
 _SWITCH_INTERVAL_S = 0.001
 
 ABOUT = """\
