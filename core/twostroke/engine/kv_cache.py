@@ -215,8 +215,12 @@ class KVCache:
         self._longest_written = 0
         return num_given
 
-    def clear(self) -> None:
-        """Frees every row and forgets every promise; what was touched stays so."""
+    def clear(self, *, is_lost: bool = False) -> None:
+        """Frees every row and forgets every promise; `is_lost`: also what was touched."""
+        if is_lost:
+            self._longest = [0] * self.num_rows
+            if self.room is not None:
+                self.room.clear()
         self._states = [RowState.FREE] * self.num_rows
         self._lengths = [0] * self.num_rows
         self._reserved = [0] * self.num_rows

@@ -70,6 +70,27 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
     }
 
 
+def health_report(opened: OpenEngine) -> dict[str, Any]:
+    """The state and what has failed so far; in an outage also why, for how long, and what comes.
+
+    Ready for JSON. `state`: ready, unhealthy (waits for its next try), rebuilding or failed.
+    """
+    health = opened.engine.health()
+    report: dict[str, Any] = {"state": health.state.value}
+    if health.since_s is not None:
+        report |= {
+            "reason": health.reason,
+            "since_s": round(health.since_s, 1),
+            "next_try_s": None if health.next_try_s is None else round(health.next_try_s, 1),
+            "num_tries": health.num_tries,
+        }
+    return report | {
+        "num_rebuilds": health.num_rebuilds,
+        "num_hung_threads": health.num_hung_threads,
+        "failures": dict(health.failures),
+    }
+
+
 def load_report(opened: OpenEngine) -> dict[str, int]:
     """The engine's counters. Ready for JSON."""
     return dataclasses.asdict(opened.engine.stats())

@@ -35,7 +35,7 @@ class Loading:
 
     def __init__(self, config: Config, models: Models, load: LoadModel) -> None:
         self._config = config
-        self._models = models
+        self.models = models
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -86,7 +86,7 @@ class Loading:
             if self._stop.is_set():
                 model.close()
                 break
-            self._call(self._models.add, _warm(model))
+            self._call(self.models.add, _warm(model))
         return None
 
     def _reporter(self, name: str) -> Callable[[Progress], None]:
@@ -94,7 +94,7 @@ class Loading:
             if self._stop.is_set():
                 raise _LoadStopped
             stage = f"{progress.stage} ({progress.fraction:.0%})"
-            self._call(self._models.note_stage, name, stage)
+            self._call(self.models.note_stage, name, stage)
 
         return report
 

@@ -221,7 +221,7 @@ class DeviceLife(EngineLife):
         for memory in self.memories():
             memory.limit_bytes = 0
 
-    @precondition(lambda self: not self.has_work())
+    @precondition(lambda self: self.is_ready() and not self.has_work())
     @rule()
     def rest(self):
         self.engine._intake._has_rested = False
@@ -230,6 +230,9 @@ class DeviceLife(EngineLife):
 
     @invariant()
     def memory_is_what_the_books_say(self):
+        if not self.is_ready():
+            assert not any(memory.taken_bytes for memory in self.memories())
+            return
         stats, plan = self.engine.stats(), self.engine.memory_plan
         assert self.engine._runner.extent.num_tokens == stats.kv_tokens_touched
         taken = sum(memory.taken_bytes for memory in self.memories())
