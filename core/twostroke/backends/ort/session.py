@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -184,14 +184,16 @@ def load_session(
     session_options: Any,
     *,
     devices: Sequence[Any] | None = None,
+    read: Callable[[Any, str], Placement] = read_placement,
     on_host: bool = True,
     one_run_at_a_time: bool = False,
 ) -> OrtSession:
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
 
     `devices`: OrtEpDevices of a plugin provider, which gives the CPU where it is asked for by its
-    name. `on_host` False where the graph's inputs lie in a memory of the device's own. Where the
-    process has one pool of threads for all sessions, this one joins it.
+    name. `read` finds the places of a session's nodes. `on_host` False where the graph's inputs lie
+    in a memory of the device's own. Where the process has one pool of threads for all sessions,
+    this one joins it.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
@@ -213,7 +215,7 @@ def load_session(
             enable_fallback=0,  # or the wrapper retries on the CPU and only prints it
             **by_name,
         )
-        placement = read_placement(session, provider)
+        placement = read(session, provider)
         is_interruptible = not runs_as_one(session)
     except Exception as error:
         raise BundleError(
