@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 
 import pytest
@@ -9,8 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from twostroke.engine import EngineLimits
-from twostroke.engine import build as build_module
+from twostroke.engine import EngineLimits, engine_plan
 from twostroke.engine.kv_extent import Buckets, Extent
 from twostroke.errors import EngineError, UnavailableError
 from twostroke.testing import make_echo_bundle
@@ -37,11 +37,8 @@ GREEDY = SamplingParams(temperature=0.0)
 def small_buckets(monkeypatch):
     """The least row has few tokens, as the contexts of tests have."""
 
-    def buckets(plan):
-        full = Extent(plan.num_rows, plan.capacity_tokens)
-        return None if plan.touches_lazily else Buckets(full, LEAST_TOKENS)
-
-    monkeypatch.setattr(build_module, "_buckets", buckets)
+    small = functools.partial(Buckets, least_row_tokens=LEAST_TOKENS)
+    monkeypatch.setattr(engine_plan, "Buckets", small)
 
 
 @pytest.fixture
