@@ -68,6 +68,7 @@ class OpenedModel:
             "precision": self.bundle.manifest.precision,
             "context_tokens": self.context_tokens,
             "placement": self.placement_report,
+            "placement_note": self._opened.note,
             "hand_over": self.engine.hand_over_way,
             "fallback": self.fallback_sentence,
             "memory": memory_report(self.bundle, self._opened),
