@@ -1,6 +1,6 @@
 # Two commands matter: `make serve` and `make test`. `make help` lists the rest.
 #
-# EXTRA picks the onnxruntime distribution (cpu, cuda, cuda-system, directml); it is `cuda` where
+# EXTRA picks the onnxruntime distribution (cpu, cuda, cuda-system, directml, webgpu); it is `cuda` where
 # an NVIDIA driver answers. ARGS is handed to `twostroke serve`, PYTEST_ARGS to pytest. Tests run in
 # as many processes as there are processors, at most 8; WORKERS=1 makes that one.
 
@@ -24,6 +24,9 @@ BIN = $(VENV)/Scripts
 else
 BIN = $(VENV)/bin
 endif
+# onnxruntime-webgpu is an onnxruntime of its own; its software GPU comes from a Debian package.
+WEBGPU_VENV = $(VENV)-webgpu
+WEBGPU = tests/plugins/software_gpu.sh $(WEBGPU_VENV)/swiftshader $(WEBGPU_VENV)/bin/python
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED = $(VENV)/.installed-$(EXTRA)
 
@@ -32,7 +35,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast parity cases conformance lint format clean
+.PHONY: help serve test test-fast parity cases conformance webgpu lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -57,8 +60,19 @@ parity: $(INSTALLED)-dev  ## export every architecture of the list and compare i
 cases: $(INSTALLED)-dev  ## ask a live server what other servers got wrong, and print which cases are right
 	$(BIN)/python -m pytest tests/cases -q -m cases $(PYTEST_ARGS)
 
+# Where there is apt-get, WebGPU is proved too.
 conformance: $(INSTALLED)-dev  ## prove every backend that finds a device here, and print report cards
-	$(BIN)/python tests/plugins/conformance_cards.py
+	@if command -v apt-get >/dev/null; then $(MAKE) --no-print-directory $(WEBGPU_VENV)/.installed; fi
+	TWOSTROKE_WEBGPU="$$(command -v apt-get >/dev/null && echo '$(WEBGPU)')" \
+	  $(BIN)/python tests/plugins/conformance_cards.py
+
+webgpu: $(WEBGPU_VENV)/.installed  ## prove the WebGPU backend on a software GPU, in its own environment (Debian)
+	$(WEBGPU) -m twostroke conformance webgpu
+
+$(WEBGPU_VENV)/.installed: pyproject.toml
+	"$(PYTHON)" -m venv $(WEBGPU_VENV)
+	$(WEBGPU_VENV)/bin/python -m pip --disable-pip-version-check install -q -e ".[webgpu]"
+	@touch $@
 
 lint: $(INSTALLED)-dev  ## ruff and mypy --strict, changing nothing
 	$(BIN)/ruff check .
@@ -70,7 +84,7 @@ format: $(INSTALLED)-dev  ## let ruff fix and format
 	$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and tool caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(WEBGPU_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "twostroke needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -79,7 +93,7 @@ $(BIN)/python:
 # Two onnxruntime distributions overwrite each other's files, so another extra's is removed first.
 $(INSTALLED): pyproject.toml | $(BIN)/python
 	@if ls $(VENV)/.installed-* >/dev/null 2>&1 && ! ls $(INSTALLED)* >/dev/null 2>&1; then \
-	  $(PIP) uninstall -y onnxruntime onnxruntime-gpu onnxruntime-directml; fi
+	  $(PIP) uninstall -y onnxruntime onnxruntime-gpu onnxruntime-directml onnxruntime-webgpu; fi
 	@rm -f $(VENV)/.installed-*
 	@echo "twostroke: installing with the extras $(EXTRA) and export (about 1.6 GB, some minutes)"
 	@if test "$$(uname -s)" = Linux && test -n "$(TORCH_INDEX)"; then \

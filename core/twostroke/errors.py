@@ -100,6 +100,22 @@ class EngineError(TwostrokeError):
     code = "engine_error"
 
 
+class HungRunError(EngineError):
+    """A run took longer than any run should, and was ended or given up."""
+
+    code = "run_hung"
+
+
+class DeviceLostError(EngineError):
+    """A device, or a session on it, is of no use any more: nothing that ran on it can go on.
+
+    Backends raise it where they can tell; the engine then ends all that is in flight and opens
+    sessions and buffers anew.
+    """
+
+    code = "device_lost"
+
+
 class RequestError(TwostrokeError):
     """The request is wrong and was refused before any byte of a stream.
 
@@ -154,6 +170,12 @@ class UnavailableError(TwostrokeError):
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class UnhealthyError(UnavailableError):
+    """The model's sessions were lost, and are being made anew or were given up."""
+
+    code = "model_unhealthy"
 
 
 class DeadlineError(TwostrokeError):

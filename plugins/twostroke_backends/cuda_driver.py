@@ -12,8 +12,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from twostroke.backends.ort import Blocks
 from twostroke.backends.protocol import Array
 from twostroke.errors import BackendError, BackendUnavailableError, OutOfMemoryError
+from twostroke_backends.cuda_copies import describe_copy
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
@@ -197,6 +199,15 @@ class CudaMemory:
         self._do(
             "cuMemcpyDtoH_v2", target, ctypes.c_uint64(address), ctypes.c_size_t(values.nbytes)
         )
+
+    def copy_blocks(self, target: Blocks, source: Blocks, count: int, block_bytes: int) -> None:
+        """Copies blocks at equal distances, on the device or from or to the host, and waits.
+
+        The unaligned function takes any distance also within the device; the other need not.
+        """
+        copy = describe_copy(target, source, count, block_bytes)
+        self._do("cuMemcpy2DUnaligned_v2", ctypes.byref(copy))
+        self._do("cuCtxSynchronize")
 
     def release(self) -> None:
         """Gives the context back. Buffers must be gone before."""

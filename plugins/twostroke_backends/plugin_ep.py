@@ -122,7 +122,7 @@ class PluginEpBackend:
                 self.provider_options,
                 _session_options(),
                 devices=[self._found.handle],
-                on_host=_is_on_host(self._found),
+                on_host=False,  # whatever its memory: what is bound is copied there and then
             )
         except BundleError as error:
             _blame_option(self.name, error)
@@ -177,12 +177,6 @@ def _blame_option(backend: str, error: BundleError) -> None:
             f"The backend {backend!r}: the provider knows no property {unknown[1]!r} for this "
             f"device. Take it out of the option `properties`."
         ) from error
-
-
-def _is_on_host(found: EpDevice) -> bool:
-    """Whether the provider computes in host memory; others copy what they are given."""
-    kind = onnxruntime().OrtDeviceMemoryType.DEFAULT
-    return found.handle.memory_info(kind) is None
 
 
 def _session_options() -> Any:

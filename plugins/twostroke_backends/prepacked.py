@@ -12,7 +12,6 @@ delete at any time; a damaged one is built again.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import hashlib
 import json
@@ -24,13 +23,14 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from twostroke.backends.ort import CPU_PROVIDER, onnxruntime
 from twostroke.bundle.manifest import MANIFEST_NAME
 from twostroke.file_lock import file_lock
+from twostroke.life import heap
 from twostroke.source import cache_root
 from twostroke_backends import cpu_facts
 from twostroke_backends.external_data import SharedData
@@ -171,8 +171,7 @@ def give_memory_back() -> None:
     onnxruntime's wrapper refers to itself.
     """
     gc.collect()
-    with suppress(OSError, AttributeError, TypeError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
+    heap.give_memory_back()
 
 
 @contextmanager

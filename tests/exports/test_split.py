@@ -69,8 +69,7 @@ def logits(runner: Runner) -> np.ndarray:
     found = [runner.prefill(0, 0, ids[:11], is_last=False).copy()]
     found.append(runner.prefill(0, 11, ids[11:], is_last=True).copy())
     for step in range(4):
-        token = int(found[-1][-1].argmax())
-        found.append(runner.decode(0, [token], [len(ids) + step]).copy())
+        found.append(runner.decode(0, [ids[step]], [len(ids) + step]).copy())
     return np.concatenate(found)
 
 
@@ -149,3 +148,31 @@ def test_a_served_model_is_split_by_itself(bundle: Path):
         answers = [model.generate(ids, **wishes) for _ in range(3)]
         assert [answer.complete().token_ids for answer in answers] == [expected] * 3
     assert {cut.num_front_layers for cut in open_bundle(bundle).manifest.cuts} == {2}
+
+
+@pytest.mark.parametrize("order", [("cpu", "openvino"), ("openvino", "cpu")])
+def test_halves_on_different_backends_agree_with_the_whole(bundle: Path, order: tuple[str, str]):
+    plugins = load_plugins()
+    if not (found := plugins.backends["openvino"].probe()).is_available:
+        pytest.skip(found.reason)
+    split_bundle(bundle, 2)
+    opened = open_bundle(bundle)
+    halves = {cut.file: (cut.front, cut.back) for cut in opened.manifest.cuts}
+    pair = SplitBackend(*(open_backend(plugins, name).backend for name in order), 2, halves)
+    answers = []
+    for backend in (open_backend(plugins, "cpu").backend, pair):
+        runner = open_runner(
+            opened,
+            backend,
+            backend,
+            num_rows=2,
+            context_tokens=64,
+            dialects=dict.fromkeys(Stroke, "standard"),
+        )
+        answers.append(logits(runner))
+        placed = runner.placements[Stroke.DECODE].nodes
+        runner.close()
+        backend.close()
+    assert set(placed) == {"CPUExecutionProvider", "OpenVINOExecutionProvider"}
+    # OpenVINO multiplies in bfloat16 where the processor can.
+    np.testing.assert_allclose(answers[1], answers[0], atol=0.05 * np.abs(answers[0]).max())

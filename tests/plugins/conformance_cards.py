@@ -8,6 +8,7 @@ is 0 where every one passes, or fails only in what `KNOWN_FAULTS` says and whose
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,11 +23,12 @@ LIMIT_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A backend, what `twostroke conformance` is told about it, and where it is run."""
+    """A backend, what `twostroke conformance` is told about it, where it is run and by what."""
 
     backend: str
     flags: tuple[str, ...] = ()
     folder: Path = ROOT
+    python: tuple[str, ...] = (sys.executable,)
 
 
 TARGETS = (
@@ -41,8 +43,12 @@ TARGETS = (
             "provider_options={inference_precision: f32}",
         ),
     ),
-    Target("cuda", ("--precision", "fp16", "--tolerance", "0.02")),
+    Target("cuda", ("--precision", "fp16")),
     Target("directml"),
+    # Needs an onnxruntime of its own: TWOSTROKE_WEBGPU is the command that runs a Python with it.
+    Target(
+        "webgpu", python=tuple(os.environ.get("TWOSTROKE_WEBGPU", "").split()) or (sys.executable,)
+    ),
     Target("echo"),
     Target("coolcpu", ("--plugin", "coolcpu"), ROOT / "examples" / "backend_plugin"),
 )
@@ -53,7 +59,7 @@ KNOWN_FAULTS: Mapping[tuple[str, str], str] = {}
 
 def card_of(target: Target) -> Card:
     """The card of one target; where its process gives none, one that says how it ended."""
-    command = [sys.executable, "-m", "twostroke", "conformance", target.backend, "--json"]
+    command = [*target.python, "-m", "twostroke", "conformance", target.backend, "--json"]
     try:
         done = subprocess.run(
             [*command, *target.flags],

@@ -46,7 +46,6 @@ class TestCpuInHalf(TestCpu):
     """fp16 is computed through fp32 here; it must be right, if not fast."""
 
     precision = "fp16"
-    tolerance = 2e-2
 
 
 def needs(plugin: ModuleType) -> pytest.MarkDecorator:
@@ -59,7 +58,6 @@ def needs(plugin: ModuleType) -> pytest.MarkDecorator:
 @needs(cuda)
 class TestCuda(BackendConformance):
     precision = "fp16"  # CUDA's attention has no fp32
-    tolerance = 2e-2
 
     @pytest.fixture
     def spec(self) -> BackendSpec:

@@ -10,9 +10,11 @@ import pytest
 from twostroke.backends.ort import allocate_on_device
 from twostroke.errors import BackendError, BackendUnavailableError, OutOfMemoryError
 from twostroke_backends import nvml
+from twostroke_backends.cuda_copies import Memcpy2D
 from twostroke_backends.cuda_driver import CudaDriver, load_library
 
 NO_DEVICE, OUT_OF_MEMORY, INVALID_CONTEXT = 100, 2, 201
+HOST_MEMORY, DEVICE_MEMORY = 1, 2
 
 
 def put(reference: Any, value: Any) -> int:
@@ -104,6 +106,28 @@ class FakeLibrary:
     def cuMemcpyDtoH_v2(self, target: Any, source: Any, size: Any) -> int:  # noqa: N802
         return self.cuMemcpyHtoD_v2(target, source, size)
 
+    def cuMemcpy2DUnaligned_v2(self, reference: Any) -> int:  # noqa: N802
+        if self.current is None:
+            return INVALID_CONTEXT
+        copy = reference._obj
+        source = self.side(copy.src_memory_type, copy.src_host, copy.src_device)
+        target = self.side(copy.dst_memory_type, copy.dst_host, copy.dst_device)
+        for number in range(copy.height):
+            ctypes.memmove(
+                target + number * copy.dst_pitch,
+                source + number * copy.src_pitch,
+                copy.width_bytes,
+            )
+        return 0
+
+    def side(self, memory_type: int, host: int | None, device: int) -> int:
+        """The address, which must be given for the kind of memory that is named."""
+        on_device = memory_type == DEVICE_MEMORY
+        assert memory_type in (HOST_MEMORY, DEVICE_MEMORY)
+        assert (host or 0, device)[not on_device] == 0
+        assert not on_device or any(a <= device < a + len(b) for a, b in self.blocks.items())
+        return device if on_device else int(host or 0)
+
 
 def test_the_devices_facts():
     driver = CudaDriver(FakeLibrary())
@@ -142,6 +166,25 @@ def test_memory_is_zeroed_copied_and_given_back():
     assert not library.blocks
     memory.release()
     assert library.num_contexts == 0
+
+
+def test_tokens_are_copied_without_the_room_behind_them():
+    library = FakeLibrary()
+    memory = CudaDriver(library).memory(0)
+    small, large = (allocate_on_device(memory, (2, 3, n, 2), "float16") for n in (4, 16))
+    values = np.arange(2 * 3 * 3 * 2, dtype=np.float16).reshape(2, 3, 3, 2)
+    library.current, syncs = None, library.num_syncs
+    small.write_front(values)
+    assert library.num_syncs == syncs + 1
+    assert np.array_equal(small.read_front(3), values)
+    assert not small.read()[:, :, 3].any()
+    assert large.copy_front(small, 2)
+    assert np.array_equal(large.read()[:, :, :2], values[:, :, :2])
+    assert not large.read()[:, :, 2:].any()
+
+
+def test_the_drivers_description_of_a_copy_is_as_large_as_it_expects():
+    assert ctypes.sizeof(Memcpy2D) == 128  # of a 64-bit system
 
 
 def test_each_thread_gets_the_context():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from twostroke_backends import cpu, cuda, directml, openvino, plugin_ep
+from twostroke_backends import cpu, cuda, directml, openvino, plugin_ep, webgpu
 from twostroke_backends.plugin_ep_providers import OPENVINO, PROVIDERS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -13,7 +13,7 @@ BACKENDS = (DOCS / "backends.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    "backend", [cpu, cuda, directml, openvino, plugin_ep], ids=lambda backend: backend.NAME
+    "backend", [cpu, cuda, directml, openvino, plugin_ep, webgpu], ids=lambda backend: backend.NAME
 )
 def test_every_option_is_documented(backend):
     rows = [line for line in PAGE.splitlines() if line.startswith(f"| `{backend.NAME}` |")]
@@ -35,5 +35,5 @@ def test_every_option_of_a_known_provider_is_documented(provider):
 
 
 def test_what_runs_where_names_every_backend():
-    for backend in (cpu, cuda, directml, openvino, plugin_ep):
+    for backend in (cpu, cuda, directml, openvino, plugin_ep, webgpu):
         assert f"| `{backend.NAME}` |" in BACKENDS

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from twostroke.backends.devices import find_device
@@ -72,6 +72,21 @@ def open_backend(
         InstallError: no ONNX Runtime, or more than one.
     """
     return open_with_fallback(plugins, lambda opened: opened, name, device, options, fallback)
+
+
+def reopen(plugins: Plugins, opened: Opened, options: Mapping[str, Any]) -> Opened:
+    """Opens the device of a lost backend again: the same one, whatever might take over.
+
+    `options` are those of the backend that was asked for; one that took over has none. The one
+    before should be closed.
+
+    Raises:
+        BackendUnavailableError: the device is not there any more.
+        BackendError: from opening it.
+    """
+    lost = opened.backend
+    given = options if opened.reason_for_fallback is None else {}
+    return replace(opened, backend=_open(plugins, lost.name, lost.device.index, given))
 
 
 def open_with_fallback(

@@ -246,10 +246,10 @@ class BackendSpec:
     `probe` never raises and imports nothing heavy before it is called. `open` takes a device
     from `probe` and the options of the YAML; it checks each option and names the allowed ones.
     `dialect` says which graphs of a bundle each stroke wants: "fused" for ONNX Runtime's own
-    operators, "standard" for plain ONNX, which compilers take whole. With `shares_threads` its
-    sessions run in ONNX Runtime's own threads, of which several models may share one pool; it then
-    takes the options `intra_op_threads` and `spinning` as the CPU backend does. `threads_option` is
-    the name of the option that says how many threads an operator uses; `twostroke tune` tries it.
+    operators, "standard" for plain ONNX, which compilers take whole. `threads_option` is the name
+    of the option that says how many threads an operator uses; `twostroke tune` tries it. With
+    `shares_threads` its sessions run in ONNX Runtime's own threads, of which several models may
+    share one pool: not those that set `threads_option` apart, nor `spinning` to false.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twostroke.cli.progress import size
@@ -33,16 +33,20 @@ _LABELS = {
 }
 
 
-def explain(completion: Completion, status: Mapping[str, Any]) -> Iterator[str]:
+def explain(completions: Sequence[Completion], status: Mapping[str, Any]) -> Iterator[str]:
     """The cycle of an answer as a table, a line each; `status` is `Model.status()`.
+
+    Of several choices it is the cycle of all together, and a line for each follows.
 
     A bar is as long as its stage's share of the total. `detokenise` and `blocked` pass beside the
     others; `first token` is the sum of what stands before it.
     """
-    timings = completion.timings
+    from twostroke.life.together import together
+
+    timings = together(completions)
     stages = timings.stages_ms()
     total_ms = timings.total_ms or max(stages.values(), default=0.0)
-    notes = _notes(completion)
+    notes = _notes(timings, completions)
     for name, ms in stages.items():
         bar = _bar(ms / total_ms if total_ms else 0.0)
         lines = notes.get(name, [])
@@ -50,14 +54,23 @@ def explain(completion: Completion, status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_LABELS[name]:<12}{ms:>10.1f} ms  {bar}{first}".rstrip()
         for line in lines[1:]:
             yield " " * (27 + _BAR_COLUMNS) + f"  {line}".rstrip()
+    if len(completions) > 1:
+        yield from (_choice(index, each) for index, each in enumerate(completions))
     yield from _memory(status["memory"])
     if timings.roofline is not None and timings.roofline.reason:
         yield f"note: {timings.roofline.reason}"
 
 
-def _notes(completion: Completion) -> dict[str, list[str]]:
+def _choice(index: int, completion: Completion) -> str:
+    timings = completion.timings
+    first = f", first at {timings.ttft_ms:.1f} ms" if timings.ttft_ms is not None else ""
+    rate = timings.decode_tokens_per_s
+    told = f"{completion.num_completion_tokens} tokens ({completion.finish_reason}){first}"
+    return f"{f'choice {index}':<12}{told}{f', {rate:.1f} tokens/s' if rate else ''}"
+
+
+def _notes(timings: Timings, completions: Sequence[Completion]) -> dict[str, list[str]]:
     """What is told beside a stage."""
-    timings: Timings = completion.timings
     roofline = timings.roofline
     notes: dict[str, list[str]] = {}
     if timings.prefill is not None:
@@ -72,9 +85,10 @@ def _notes(completion: Completion) -> dict[str, list[str]]:
             notes["decode_ms"].append(_reached(roofline.decode))
             own_bytes = roofline.decode.own_read_bytes / timings.decode.num_steps
             notes["decode_ms"].append(f"{size(round(own_bytes))} read a step")
+    num_tokens = sum(each.num_completion_tokens for each in completions)
     notes["total_ms"] = [
-        f"{completion.num_prompt_tokens} prompt tokens, {completion.num_completion_tokens} tokens "
-        f"({completion.finish_reason})"
+        f"{completions[0].num_prompt_tokens} prompt tokens, {num_tokens} tokens "
+        f"({', '.join(each.finish_reason for each in completions)})"
     ]
     return notes
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from twostroke.cli import options
@@ -39,6 +40,9 @@ def add_command(subparsers: options.Subparsers) -> None:
     add_model_flags(parser)
     parser.add_argument("--chat", action="store_true", help="send the prompt as a message")
     parser.add_argument("--system", metavar="TEXT", help="a system message; implies --chat")
+    parser.add_argument(
+        "--choices", type=int, default=1, metavar="N", help="answers to make side by side"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     parser.add_argument("--stats", action="store_true", help="tokens and timings, on stderr")
     parser.add_argument(
@@ -62,27 +66,56 @@ def run(arguments: argparse.Namespace) -> int:
         prompt = [*system, {"role": "user", "content": text}]
     with (
         open_model(arguments, measure_device=arguments.explain) as model,
-        model.generate(prompt, **options.read_sampling(arguments)) as answer,
+        model.choices(prompt, arguments.choices, **options.read_sampling(arguments)) as choices,
     ):
-        for token in answer:
-            if not arguments.json:
+        if arguments.choices > 1 and not arguments.json:
+            print(_heading(0))
+        for index, token in choices:
+            if index == 0 and not arguments.json:
                 print(token.text, end="", flush=True)
-        completion = answer.complete()
+        completions = choices.complete()
         status = model.status() if arguments.explain else None
     if arguments.json:
         memory = {} if status is None else {"memory": status["memory"]}
-        print(json.dumps({**as_json(completion), **memory}, ensure_ascii=False))
-    elif not completion.text.endswith("\n"):
-        print()
+        print(json.dumps({**as_json(completions), **memory}, ensure_ascii=False))
+    else:
+        _print_rest(completions)
     if arguments.stats:
-        print(stats(completion), file=sys.stderr)
+        print(stats(*completions), file=sys.stderr)
     if status is not None and not arguments.json:
-        print("\n".join(explain(completion, status)), file=sys.stderr)
+        print("\n".join(explain(completions, status)), file=sys.stderr)
     return 0
 
 
-def as_json(completion: Completion) -> dict[str, Any]:
+def _print_rest(completions: Sequence[Completion]) -> None:
+    """What was not printed while the first choice was made."""
+    first, *others = completions
+    if not first.text.endswith("\n"):
+        print()
+    for index, completion in enumerate(others, start=1):
+        print(_heading(index))
+        print(completion.text, end="" if completion.text.endswith("\n") else "\n")
+
+
+def _heading(index: int) -> str:
+    return f"--- choice {index} ---"
+
+
+def as_json(completions: Sequence[Completion]) -> dict[str, Any]:
     """What `--json` prints: the names are those of the endpoint's answers."""
+    if len(completions) == 1:
+        return _one_as_json(completions[0])
+    from twostroke.life.together import together
+
+    return {
+        "choices": [_one_as_json(each) for each in completions],
+        "prompt_tokens": completions[0].num_prompt_tokens,
+        "completion_tokens": sum(each.num_completion_tokens for each in completions),
+        "timings": together(completions).report(),
+    }
+
+
+def _one_as_json(completion: Completion) -> dict[str, Any]:
     return {
         "text": completion.text,
         "finish_reason": str(completion.finish_reason),

@@ -87,12 +87,15 @@ def _looks_like_source(text: str) -> bool:
     return text.startswith("package:") or "/" in text or "\\" in text or Path(text).exists()
 
 
-def stats(completion: Completion) -> str:
-    """`12 prompt tokens, 24 tokens (stop), TTFT 45 ms, 98.1 tokens/s`."""
-    timings = completion.timings
+def stats(*completions: Completion) -> str:
+    """`12 prompt tokens, 24 tokens (stop), TTFT 45 ms, 98.1 tokens/s`; of choices, of all."""
+    from twostroke.life.together import together
+
+    timings = together(completions)
+    num_tokens = sum(each.num_completion_tokens for each in completions)
     parts = [
-        f"{completion.num_prompt_tokens} prompt tokens",
-        f"{completion.num_completion_tokens} tokens ({completion.finish_reason})",
+        f"{completions[0].num_prompt_tokens} prompt tokens",
+        f"{num_tokens} tokens ({', '.join(each.finish_reason for each in completions)})",
     ]
     if timings.ttft_ms is not None:
         parts.append(f"TTFT {timings.ttft_ms:.0f} ms")

@@ -134,6 +134,20 @@ class SpeculationConfig(Section):
         return data
 
 
+class RecoveryConfig(Section):
+    """What happens where a run fails or hangs, or the device is lost; see docs/failures.md."""
+
+    watchdog_s: float | None = Field(
+        120.0,
+        gt=0,
+        description="seconds a run may take, or ten times what such runs take where that is more; "
+        "then it is ended; null: for ever",
+    )
+    max_tries: int = Field(
+        10, ge=0, description="how often in a row lost sessions are made anew; 0: never"
+    )
+
+
 class SamplingConfig(Section):
     """What a request gets where it says nothing; null: what the model recommends.
 
@@ -173,6 +187,7 @@ class ModelConfig(Section):
     )
     kv: KVConfig = KVConfig()
     speculation: SpeculationConfig = SpeculationConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     sampling: SamplingConfig = SamplingConfig()
     parser: str = Field(
         "auto",

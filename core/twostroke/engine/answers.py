@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from twostroke.engine.frames import clear_frames
+from twostroke.engine.health import EngineHealth
 from twostroke.engine.intake import Intake, Work
 from twostroke.engine.logprobs import token_logprob
 from twostroke.engine.sampler import UNUSABLE, Logits, sample
@@ -32,11 +34,17 @@ class Answers:
     """Makes events of logits. Every method runs in the engine thread."""
 
     def __init__(
-        self, intake: Intake, clock: Clock, observers: Observers, bounds: Bounds | None
+        self,
+        intake: Intake,
+        clock: Clock,
+        observers: Observers,
+        health: EngineHealth,
+        bounds: Bounds | None = None,
     ) -> None:
         self._intake = intake
         self._clock = clock
         self._observers = observers
+        self._health = health
         self._bounds = bounds
 
     def choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
@@ -59,6 +67,7 @@ class Answers:
                 "The graph answered logits that are no finite numbers, so no token can be chosen. "
                 "Check the bundle with `twostroke verify`, or try another precision."
             )
+            self._health.note_failure("logits")
             self.fail([work], fault, "sample")
             return
         sequence = work.sequence
@@ -122,6 +131,7 @@ class Answers:
             )
             error.__cause__ = fault
             log.error("failed to %s", doing, exc_info=fault)
+        clear_frames(error)  # whoever is told keeps it as long as it likes
         for work in works:
             if self._intake.end(work, "failed"):
                 self.tell_fault(work, error)

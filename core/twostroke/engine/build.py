@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -20,6 +21,7 @@ from twostroke.engine.kv_extent import Buckets, Extent
 from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS, EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
+from twostroke.engine.rebuild import Rebuild, ReopenBackends
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
 from twostroke.errors import ConfigError
@@ -32,6 +34,7 @@ from twostroke.life.memory import (
 )
 from twostroke.life.needs import engine_needs
 from twostroke.life.roofline import engine_bounds
+from twostroke.life.timeline import Clock
 from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
@@ -46,11 +49,14 @@ def build_engine(
     *,
     dialects: Dialects | None = None,
     idle_after_s: float = IDLE_AFTER_S,
+    clock: Clock = time.monotonic,
+    reopen_backends: ReopenBackends | None = None,
 ) -> Engine:
     """An engine that is ready to `start`. The backends stay the caller's to close.
 
     `dialects` says which graph of the bundle each stroke takes; None: the bundle's default. After
-    `idle_after_s` without work the memory of rows that ended goes back to the system.
+    `idle_after_s` without work the memory of rows that ended goes back to the system. Where the
+    sessions are lost, new ones are opened on the same backends, or on those of `reopen_backends`.
 
     Raises:
         ConfigError: a context longer than the bundle's, or speculation that is on and cannot be.
@@ -62,16 +68,24 @@ def build_engine(
     manifest = bundle.manifest
     limits = _with_chunk(limits, prefill_backend)
     context_tokens = _context(manifest, limits)
-    plan = _plan(bundle, prefill_backend, decode_backend, context_tokens, limits, dialects or {})
-    runner = open_runner(
-        bundle,
-        prefill_backend,
-        decode_backend,
-        num_rows=plan.num_rows,
-        context_tokens=context_tokens,
-        dialects=dialects,
-        extent=_first_extent(plan),
-    )
+
+    def plan_on(prefill: Backend, decode: Backend) -> MemoryPlan:
+        return _plan(bundle, prefill, decode, context_tokens, limits, dialects or {})
+
+    def open_on(prefill: Backend, decode: Backend) -> Runner:
+        return open_runner(
+            bundle,
+            prefill,
+            decode,
+            num_rows=plan.num_rows,
+            context_tokens=context_tokens,
+            dialects=dialects,
+            extent=_first_extent(plan),
+        )
+
+    backends = prefill_backend, decode_backend
+    plan = plan_on(*backends)
+    runner = open_on(*backends)
     if runner.decodes_alone and plan.num_rows > 1:
         log.warning(
             "%s: the decode graph answers a new KV cache at each step, so sequences decode one "
@@ -88,6 +102,15 @@ def build_engine(
         idle_after_s=idle_after_s,
         bundle_context_tokens=manifest.context_tokens,
         request_timeout_s=limits.request_timeout_s,
+        clock=clock,
+        recovery=limits.recovery,
+        reopen=Rebuild(
+            backends,
+            plan.num_rows,
+            plan=plan_on,
+            open_runner=open_on,
+            reopen_backends=reopen_backends,
+        ),
         grammars=_grammars(bundle),
         bounds=engine_bounds(
             manifest,

@@ -10,17 +10,18 @@ from dataclasses import replace
 
 from twostroke.backends.protocol import Placement
 from twostroke.engine.deadlines import earliest_deadline
+from twostroke.engine.health import Health
 from twostroke.engine.intake import IDLE_AFTER_S, Intake, Sink, Work
-from twostroke.engine.limits import EngineStats
+from twostroke.engine.limits import DEFAULT_RECOVERY, EngineStats, RecoveryLimits
 from twostroke.engine.logprobs import PromptLogprobs
 from twostroke.engine.loop import StepLoop
 from twostroke.engine.prompt_checks import check_prompt
+from twostroke.engine.recovery import Reopen
 from twostroke.engine.run_transfers import close_store
 from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import SamplerState
 from twostroke.engine.scheduler import Scheduler
 from twostroke.engine.sequence import check_length, sequence_for
-from twostroke.engine.stepper import Stepper
 from twostroke.errors import RequestError
 from twostroke.grammar import Grammars, Matcher
 from twostroke.life.memory import MemoryPlan
@@ -39,7 +40,8 @@ class Engine:
     `context_tokens` bounds prompt and answer together, `memory_plan` says what the KV cache may
     take; `bundle_context_tokens` is what the context could be at most. The end-of-sequence token
     of an answer is counted in `num_completion_tokens`, as OpenAI counts it, but no TokenEvent is
-    sent for it; the same holds for a request's `stop_ids`.
+    sent for it; the same holds for a request's `stop_ids`. `reopen` makes new sessions where those
+    of `runner` are lost; without it the engine then serves no more.
     """
 
     def __init__(
@@ -56,14 +58,14 @@ class Engine:
         request_timeout_s: float | None = None,
         clock: Clock = time.monotonic,
         idle_after_s: float = IDLE_AFTER_S,
+        recovery: RecoveryLimits = DEFAULT_RECOVERY,
+        reopen: Reopen | None = None,
     ) -> None:
         self.context_tokens = context_tokens
         self.memory_plan = memory_plan
         self._bundle_context_tokens = bundle_context_tokens
         self.vocab_size = runner.vocab_size
-        self.placements: Mapping[Stroke, Placement] = dict(runner.placements)
         self.hand_over_way = runner.hand_over_way
-        self._runner = runner
         self._eos_ids = eos_ids
         self._grammars = grammars
         self._clock = clock
@@ -73,8 +75,17 @@ class Engine:
         self.observers = Observers([scheduler.budget])
         if scheduler.speculation is not None:
             self.observers.add(scheduler.speculation.costs)
-        self._stepper = Stepper(self._intake, runner, clock, self.observers, bounds)
-        self._loop = StepLoop(self._intake, runner, self._stepper)
+        self._loop = StepLoop(
+            self._intake,
+            runner,
+            self.observers,
+            clock,
+            bounds=bounds,
+            budget=scheduler.budget,
+            limits=recovery,
+            reopen=reopen,
+        )
+        self._stepper = self._loop.stepper
         self._life = threading.Lock()  # start and stop, one at a time
         self._is_stopped = False
 
@@ -90,7 +101,8 @@ class Engine:
         """Refuses new requests, lets running ones end for `drain_timeout_s`, aborts the rest.
 
         Frees the sessions; the backends stay open. Stopping twice is harmless. Called from a
-        sink (in the engine thread) it only asks for the end and returns.
+        sink (in the engine thread) it only asks for the end and returns. A run that does not end is
+        left behind with its sessions: see `has_hung_threads`.
         """
         self._intake.refuse()
         if self._loop.is_here:
@@ -104,10 +116,11 @@ class Engine:
             if self._is_stopped:
                 return
             self._is_stopped = True
-            self._loop.finish()
+            is_over = self._loop.finish()
             atexit.unregister(self.stop)
-            close_store(self._runner, self._intake)
-            self._runner.close()
+            if is_over:
+                close_store(self._loop.runner, self._intake)
+                self._loop.runner.close()
 
     def submit(
         self,
@@ -154,6 +167,10 @@ class Engine:
             for request, sink in zip(requests, sinks, strict=True)
         ]
         self._intake.submit_all(works)
+
+    @property
+    def _runner(self) -> Runner:
+        return self._loop.runner.inner
 
     def _work_for(
         self, request: Request, sink: Sink, arrived_at: float, prepared: Preparation
@@ -207,6 +224,22 @@ class Engine:
         """The load right now; any thread."""
         num_interrupted = self._stepper.interruption.num_interrupted
         return replace(self._intake.stats(), num_interrupted_chunks=num_interrupted)
+
+    @property
+    def placements(self) -> Mapping[Stroke, Placement]:
+        """Where the nodes of each stroke's graph run."""
+        return self._loop.runner.placements
+
+    def health(self) -> Health:
+        """Whether it is ready, and what it does about it where it is not; any thread."""
+        return self._loop.health.snapshot()
+
+    @property
+    def has_hung_threads(self) -> bool:
+        """Whether a run never came back: backends must stay open, and a program should end by
+        `os._exit`, since native code may wait for it otherwise.
+        """
+        return self._loop.has_hung_threads
 
     def check(self) -> None:
         """Proves the invariants of scheduler and KV cache. Raises AssertionError."""

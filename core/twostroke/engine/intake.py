@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from twostroke.engine.kv_extent import Extent
 from twostroke.engine.limits import EngineStats
@@ -18,7 +18,7 @@ from twostroke.engine.sequence import Sequence
 from twostroke.engine.transfers import RowSave, Transfer
 from twostroke.engine.work import Rest, Sink, Step, Tails, Work
 from twostroke.engine.work_table import WorkTable
-from twostroke.errors import UnavailableError
+from twostroke.errors import TwostrokeError, UnavailableError
 from twostroke.life.timeline import Clock
 
 __all__ = ["IDLE_AFTER_S", "Intake", "Rest", "Sink", "Step", "Tails", "Work"]
@@ -50,18 +50,22 @@ class Intake:
         self._counts = self._table.counts
         self._is_accepting = True
         self._is_closed = False
+        self._refusal: Callable[[], TwostrokeError] | None = None  # while nothing can be served
 
     def submit_all(self, works: Iterable[Work]) -> None:
         """Hands work to the engine thread: all of it, or none. Any thread.
 
         Raises:
             RequestError: an id is in use, or a sequence can never fit.
-            UnavailableError: the queue is full, or the engine is stopping.
+            UnavailableError: the queue is full, the engine is stopping, or it has lost its
+                sessions.
         """
         works = tuple(works)
         with self._changed:
             if not self._is_accepting:
                 raise UnavailableError("The engine is stopping. Try again when it is back.")
+            if self._refusal is not None:
+                raise self._refusal()
             self._table.add(works)
             self._changed.notify_all()
 
@@ -195,13 +199,28 @@ class Intake:
             self._changed.notify_all()
             return abandoned
 
-    def start_over(self) -> list[Work]:
-        """Forgets everything, rows that were kept too, and goes on with empty books."""
+    def start_over(self, refusal: Callable[[], TwostrokeError] | None = None) -> list[Work]:
+        """Forgets everything, rows that were kept too, and goes on with empty books.
+
+        With a `refusal`, which makes an error, the KV cache is gone as well and `submit` raises
+        what it makes until `resume`.
+        """
         with self._changed:
+            self._refusal = refusal
             forgotten = self._table.forget_all()
-            self._scheduler.clear()
+            self._scheduler.clear(is_lost=refusal is not None)
             self._changed.notify_all()
             return forgotten
+
+    def resume(self) -> None:
+        """Takes requests again."""
+        with self._changed:
+            self._refusal = None
+
+    def wait_until_closed(self, timeout_s: float | None) -> bool:
+        """Waits for `close`, None: for ever; False where it took longer. Engine thread."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_closed, timeout_s)
 
     def refuse(self) -> None:
         """From now on `submit` raises UnavailableError; what is here goes on. Any thread."""

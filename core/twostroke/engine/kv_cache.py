@@ -52,6 +52,7 @@ class KVCache:
         self._lengths = [0] * num_rows
         self._reserved = [0] * num_rows
         self._longest = [0] * num_rows  # since its memory was last given back
+        self._longest_written = 0  # of all rows, since anything was given back
         self._num_promises = 0
         self._num_promised_tokens = 0
         self.room = None if buckets is None else Room(buckets)
@@ -181,6 +182,14 @@ class KVCache:
         """
         return sum(self._longest) if self.room is None else self.room.extent.num_tokens
 
+    @property
+    def num_spare_tokens(self) -> int:
+        """Tokens that a spare row has memory for, where graphs write a longer row into one.
+
+        It goes with whatever is given back.
+        """
+        return self._longest_written if self.room is None else self.room.extent.row_tokens
+
     def needs(self) -> list[int]:
         """What each row holds or may become, in tokens; 0 for a free one."""
         return [max(*both) for both in zip(self._lengths, self._reserved, strict=True)]
@@ -203,10 +212,15 @@ class KVCache:
         """
         num_given = max(0, self._longest[row] - num_tokens)
         self._longest[row] -= num_given
+        self._longest_written = 0
         return num_given
 
-    def clear(self) -> None:
-        """Frees every row and forgets every promise; what was touched stays so."""
+    def clear(self, *, is_lost: bool = False) -> None:
+        """Frees every row and forgets every promise; `is_lost`: also what was touched."""
+        if is_lost:
+            self._longest = [0] * self.num_rows
+            if self.room is not None:
+                self.room.clear()
         self._states = [RowState.FREE] * self.num_rows
         self._lengths = [0] * self.num_rows
         self._reserved = [0] * self.num_rows
@@ -243,3 +257,4 @@ class KVCache:
     def _set_length(self, row: int, length: int) -> None:
         self._lengths[row] = length
         self._longest[row] = max(self._longest[row], length)
+        self._longest_written = max(self._longest_written, length)

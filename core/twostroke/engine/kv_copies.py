@@ -35,6 +35,9 @@ def fill_tokens(tokens: Array, target: Buffer) -> None:
         target.write_front(tokens)
         return
     num_tokens = tokens.shape[2]
+    if tokens.shape == tuple(target.shape):
+        target.write(np.ascontiguousarray(tokens))
+        return
     contents = target.read()  # [rows, kv_heads, capacity, head_dim]
     if contents.flags.writeable and np.may_share_memory(contents, target.read()):
         # Host memory: a row of a long context is mostly empty, so only its tokens are copied.

@@ -74,6 +74,10 @@ class Room:
         self._buckets = buckets
         self.extent = buckets.least
 
+    def clear(self) -> None:
+        """Notes that the arrays are new, and hold nothing."""
+        self.extent = self._buckets.least
+
     def wanted(self, needs: Sequence[int]) -> tuple[Extent, ...]:
         """What the arrays should become before rows are used, the best first; none: they have room.
 

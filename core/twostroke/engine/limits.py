@@ -11,6 +11,38 @@ from twostroke.errors import ConfigError
 DEFAULT_CHUNK_TOKENS = 256
 """The pieces of prompts where nobody says how long: what the CPU's kernels compute best."""
 
+_GRACE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryLimits:
+    """What is done about sessions that fail.
+
+    A run of a graph may take `watchdog_s`, or ten times what such runs took of late where that is
+    more (None: for ever). New sessions are tried for `max_tries` times in a row, 0: never. Raises
+    ConfigError with every value that is out of range.
+    """
+
+    watchdog_s: float | None = 120.0
+    max_tries: int = 10
+
+    @property
+    def grace_s(self) -> float:
+        """How long a run that was interrupted has to come back."""
+        return _GRACE_S if self.watchdog_s is None else min(_GRACE_S, self.watchdog_s)
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.watchdog_s is not None and not self.watchdog_s > 0:
+            problems.append(f"watchdog_s must be more than 0, not {self.watchdog_s}")
+        if self.max_tries < 0:
+            problems.append(f"max_tries must be 0 or more, not {self.max_tries}")
+        if problems:
+            raise ConfigError(problems)
+
+
+DEFAULT_RECOVERY = RecoveryLimits()
+
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
@@ -41,6 +73,7 @@ class EngineLimits:
     request_timeout_s: float | None = None
     prefix_store_bytes: int = 0
     prefix_store_path: Path | None = None
+    recovery: RecoveryLimits = DEFAULT_RECOVERY
 
     def __post_init__(self) -> None:
         lowest = {
@@ -72,7 +105,8 @@ class EngineStats:
     the numbers of running and waiting sequences.
 
     `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved;
-    `kv_tokens_touched` are those for which memory is taken; `kv_tokens_kept` those of ended
+    `kv_tokens_touched` are those for which memory is taken, `kv_tokens_spare` those of the row more
+    that graphs need which answer a new cache; `kv_tokens_kept` those of ended
     sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of
     `num_prompt_tokens`, `num_cached_tokens` were not computed, in `num_prefix_hits` prompts;
     `num_copied_tokens` went from row to row, `num_restored_tokens` came from the store, which holds
@@ -92,6 +126,7 @@ class EngineStats:
     num_aborted: int
     num_failed: int
     kv_tokens_touched: int = 0
+    kv_tokens_spare: int = 0
     kv_tokens_kept: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0

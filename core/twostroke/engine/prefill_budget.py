@@ -90,6 +90,16 @@ class PrefillBudget:
         self.transfers = TransferCosts()
         self._decode_run_s = 0.0  # of late
 
+    @property
+    def max_chunk_tokens(self) -> int:
+        """Tokens of the longest chunk."""
+        return self._lengths[0]
+
+    @property
+    def decode_run_s(self) -> float:
+        """Seconds a decode run takes, of late; 0 before the first."""
+        return self._decode_run_s
+
     def ran(self, facts: RunFacts) -> None:
         """Learns from a run."""
         if facts.stroke is Stroke.PREFILL:

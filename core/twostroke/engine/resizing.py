@@ -14,18 +14,21 @@ from twostroke.engine.answers import Answers
 from twostroke.engine.intake import Intake
 from twostroke.engine.kv_extent import Extent
 from twostroke.engine.plan import Plan
-from twostroke.engine.runner import Runner
 from twostroke.engine.transfers import RowCopy, RowSave, Transfer
-from twostroke.errors import OutOfMemoryError, UnavailableError
+from twostroke.engine.watched_runner import WatchedRunner
+from twostroke.errors import DeviceLostError, OutOfMemoryError, UnavailableError
 
 log = logging.getLogger(__name__)
 
 
-def make_room(plan: Plan, runner: Runner, intake: Intake, answers: Answers) -> Plan:
+def make_room(plan: Plan, runner: WatchedRunner, intake: Intake, answers: Answers) -> Plan:
     """Grows the cache as a plan wants; answers what of the plan can be run then.
 
     Where the device refuses, kept rows are stored and given up, or else the largest that begins
-    fails; what has no room otherwise is planned anew in the next step. Never raises.
+    fails; what has no room otherwise is planned anew in the next step.
+
+    Raises:
+        DeviceLostError: and nothing else.
     """
     if not plan.extents:
         return plan
@@ -45,8 +48,8 @@ def make_room(plan: Plan, runner: Runner, intake: Intake, answers: Answers) -> P
     return replace(plan, prefill=chunks, copies=(*copies, *saves))
 
 
-def shrink(runner: Runner, intake: Intake) -> None:
-    """Gives back what the cache has not needed for a while. Never raises."""
+def shrink(runner: WatchedRunner, intake: Intake) -> None:
+    """Gives back what the cache has not needed for a while. Raises as `make_room`."""
     extent = intake.idle_extent()
     if extent is None:
         return
@@ -56,7 +59,7 @@ def shrink(runner: Runner, intake: Intake) -> None:
     intake.note_extent(runner.extent)
 
 
-def _resize(runner: Runner, extent: Extent, lengths: Sequence[int]) -> Exception | None:
+def _resize(runner: WatchedRunner, extent: Extent, lengths: Sequence[int]) -> Exception | None:
     """Why it failed, for those who are told; without the frames, which hold on to arrays."""
     try:
         runner.resize(extent, lengths)
@@ -65,6 +68,8 @@ def _resize(runner: Runner, extent: Extent, lengths: Sequence[int]) -> Exception
             f"The device has no memory left for this request: {refusal} Requests that run go on. "
             f"Try again later, ask for fewer max_tokens, or lower kv.budget to what the device has."
         )
+    except DeviceLostError:
+        raise
     except Exception as fault:
         return fault.with_traceback(None)
     return None

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 
 from twostroke.engine.intake import Intake
 from twostroke.engine.prefix_store import PrefixStore
-from twostroke.engine.runner import Runner
 from twostroke.engine.transfers import RowCopy, RowRestore, RowSave, Transfer
-from twostroke.errors import EngineError
+from twostroke.engine.watched_runner import WatchedRunner
+from twostroke.errors import DeviceLostError, EngineError
 from twostroke.life.timeline import Clock
 
 log = logging.getLogger(__name__)
 
 
 def run_transfers(
-    transfers: Iterable[Transfer], runner: Runner, intake: Intake, clock: Clock
+    transfers: Iterable[Transfer], runner: WatchedRunner, intake: Intake, clock: Clock
 ) -> None:
-    """Runs them in order. Never raises.
+    """Runs them in order. Raises DeviceLostError and nothing else.
 
     What a failed one should have filled is forgotten, and what was to come from there as well: a
     sequence that lacks its prefix reads its prompt from the start, in the next step.
@@ -30,6 +30,8 @@ def run_transfers(
             _run(transfer, runner, intake.prefix_store, lost_rows)
             intake.note_transfer(transfer, clock() - began)
             _note_hand_over(transfer, runner, intake)
+        except DeviceLostError:
+            raise
         except Exception as fault:
             if isinstance(transfer, RowSave):
                 log.warning("a prefix of %d tokens was not stored: %s", transfer.num_tokens, fault)
@@ -39,7 +41,7 @@ def run_transfers(
             intake.forget_row(transfer.target_row, transfer.sequence)
 
 
-def close_store(runner: Runner, intake: Intake) -> None:
+def close_store(runner: WatchedRunner, intake: Intake) -> None:
     """Stores what is kept if it would survive a restart, and closes the store. Never raises."""
     store = intake.prefix_store
     if store is None:
@@ -53,7 +55,7 @@ def close_store(runner: Runner, intake: Intake) -> None:
     store.close()
 
 
-def _note_hand_over(transfer: Transfer, runner: Runner, intake: Intake) -> None:
+def _note_hand_over(transfer: Transfer, runner: WatchedRunner, intake: Intake) -> None:
     """A prefix that was copied from the other stroke's cache shows in its sequence's timeline."""
     moved = runner.take_hand_over()
     if moved is not None and isinstance(transfer, RowCopy) and transfer.sequence is not None:
@@ -62,7 +64,7 @@ def _note_hand_over(transfer: Transfer, runner: Runner, intake: Intake) -> None:
 
 
 def _run(
-    transfer: Transfer, runner: Runner, store: PrefixStore | None, lost_rows: set[int]
+    transfer: Transfer, runner: WatchedRunner, store: PrefixStore | None, lost_rows: set[int]
 ) -> None:
     if isinstance(transfer, RowSave):
         assert store is not None

@@ -162,14 +162,19 @@ class Scheduler:
         sequence.row = None
         sequence.phase = Phase.ENDED
 
-    def clear(self) -> None:
-        """Forgets every sequence and frees every row, whatever the books say."""
+    def clear(self, *, is_lost: bool = False) -> None:
+        """Forgets every sequence and frees every row, whatever the books say.
+
+        `is_lost`: the memory of the rows is gone too.
+        """
         for sequence in (*self._waiting, *self._prefilling, *self._decoding):
             sequence.row, sequence.phase = None, Phase.ENDED
+            if self.speculation is not None:
+                self.speculation.forget(sequence)
         self._waiting = Waiting()
         self._prefilling.clear()
         self._decoding.clear()
-        self.cache.clear()
+        self.cache.clear(is_lost=is_lost)
         self.prefixes.clear()
 
     def check(self) -> None:
@@ -228,7 +233,8 @@ class Scheduler:
             if budget.left_tokens <= 0:
                 break
             if sequence.row is None:
-                if self.prefixes.awaits(sequence, self._ahead_of(sequence)):
+                ahead, others_decode = self._ahead_of(sequence), num_decode_runs > 0
+                if self.prefixes.awaits(sequence, ahead, others_decode=others_decode):
                     continue
                 transfers = self.prefixes.place(sequence)
                 budget.pass_s(self.budget.transfers.predict_s(transfers))

@@ -14,13 +14,12 @@ from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.interruption import Interruption
 from twostroke.engine.resizing import make_room
 from twostroke.engine.run_transfers import run_transfers
-from twostroke.engine.runner import Runner
 from twostroke.engine.sampler import Logits
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk, VerifyRun
 from twostroke.engine.sequence import Phase
-from twostroke.errors import EngineError
+from twostroke.engine.watched_runner import WatchedRunner
+from twostroke.errors import DeviceLostError, EngineError
 from twostroke.life.observe import Observers, RunFacts
-from twostroke.life.roofline import Bounds
 from twostroke.life.timeline import ChunkTime, Clock
 from twostroke.types import FailedEvent, FinishReason, Stroke, TokenId
 
@@ -33,20 +32,24 @@ class Stepper:
     def __init__(
         self,
         intake: Intake,
-        runner: Runner,
+        runner: WatchedRunner,
         clock: Clock,
         observers: Observers,
-        bounds: Bounds | None = None,
+        answers: Answers,
     ) -> None:
         self._intake = intake
         self._runner = runner
         self._clock = clock
         self._observers = observers
         self.interruption = Interruption(runner.interrupt)
-        self._answers = Answers(intake, clock, observers, bounds)
+        self._answers = answers
 
     def run(self, step: Step) -> None:
-        """Tells what has ended, then runs the plan. Never raises on a fault of a run."""
+        """Tells what has ended, then runs the plan. A run that fails ends those it served.
+
+        Raises:
+            DeviceLostError: nothing of what is in flight can go on.
+        """
         for work, reason in step.ended:
             self._answers.tell_end(work, reason)
         for work, phase in step.expired:
@@ -94,6 +97,8 @@ class Stepper:
             tokens = self._answers.choose(logits, [work]) if is_asked else []
         except InterruptedError:
             return  # nothing of the chunk counts as read
+        except DeviceLostError:
+            raise
         except Exception as fault:
             self._answers.fail([work], fault, "prefill")
             return
@@ -149,6 +154,8 @@ class Stepper:
             logits = self._runner.decode(batch.start, fed, lengths)  # [batch, vocab]
             self._note_decode(works, lengths, began)
             tokens = self._answers.choose(logits, works)
+        except DeviceLostError:
+            raise
         except Exception as fault:
             self._answers.fail(served, fault, "decode")
             return
@@ -195,6 +202,8 @@ class Stepper:
                 self._answers.accept(work, token_id, row)
                 if not is_right or work.has_ended:
                     break
+        except DeviceLostError:
+            raise
         except Exception as fault:
             self._answers.fail([work], fault, "verify a draft")
         self._intake.note_drafts(len(run.token_ids) - 1, num_accepted)

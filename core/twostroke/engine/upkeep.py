@@ -12,8 +12,8 @@ import logging
 
 from twostroke.engine.intake import Intake, Rest, Tails
 from twostroke.engine.resizing import shrink
-from twostroke.engine.runner import Runner
 from twostroke.engine.stepper import Stepper
+from twostroke.engine.watched_runner import WatchedRunner
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Upkeep:
     """Looks after the KV cache of one engine. Every method runs in the engine thread."""
 
-    def __init__(self, intake: Intake, runner: Runner, stepper: Stepper) -> None:
+    def __init__(self, intake: Intake, runner: WatchedRunner, stepper: Stepper) -> None:
         self._intake = intake
         self._runner = runner
         self._stepper = stepper

@@ -15,6 +15,7 @@ from twostroke.errors import BundleError, InstallError, RequestError
 from twostroke.grammar.bounded import run_bounded
 from twostroke.grammar.bounds import check_constraint, parsed, schemas_of
 from twostroke.grammar.matcher import Matcher, first_line
+from twostroke.life.heap import give_memory_back
 from twostroke.types import Constraint, ConstraintKind, TokenId
 
 COMPILE_LIMIT_S = 5.0
@@ -33,7 +34,8 @@ JSON_OPTIONS = {
 class Grammars:
     """Compiled constraints of one model, the last used ones. Any thread.
 
-    The vocabulary is read when the first constraint comes: models that serve none pay nothing.
+    The vocabulary is read when the first constraint comes. That holds the GIL for half a second: a
+    server asks for a constraint before it serves.
     """
 
     def __init__(self, tokenizer: Path, vocab_size: int, eos_ids: frozenset[TokenId]) -> None:
@@ -83,25 +85,29 @@ class Grammars:
     def _read_vocabulary(self) -> Any:
         with self._reading:
             if self._vocabulary is None:
-                try:
-                    core = tokenizers.Tokenizer.from_str(self._path.read_text(encoding="utf-8"))
-                    core.no_truncation()
-                    core.no_padding()
-                    self._vocabulary = _guidance().LLTokenizer(
-                        core.to_str(),
-                        n_vocab=max(self._vocab_size, core.get_vocab_size()),
-                        # Ids beyond the tokenizer's own are refused; where none is left, the
-                        # package looks for the usual names of an end.
-                        eos_token=[i for i in self._eos_ids if i < core.get_vocab_size()] or None,
-                    )
-                except InstallError:
-                    raise
-                except Exception as error:  # both packages raise bare exceptions
-                    raise BundleError(
-                        f"The vocabulary of {self._path} cannot be used for grammars: {error}. "
-                        "Answers of this model cannot be constrained."
-                    ) from None
+                self._vocabulary = self._new_vocabulary()
+                give_memory_back()  # reading it takes twice what keeping it does
             return self._vocabulary
+
+    def _new_vocabulary(self) -> Any:
+        try:
+            core = tokenizers.Tokenizer.from_str(self._path.read_text(encoding="utf-8"))
+            core.no_truncation()
+            core.no_padding()
+            return _guidance().LLTokenizer(
+                core.to_str(),
+                n_vocab=max(self._vocab_size, core.get_vocab_size()),
+                # Ids beyond the tokenizer's own are refused; where none is left, the package
+                # looks for the usual names of an end.
+                eos_token=[i for i in self._eos_ids if i < core.get_vocab_size()] or None,
+            )
+        except InstallError:
+            raise
+        except Exception as error:  # both packages raise bare exceptions
+            raise BundleError(
+                f"The vocabulary of {self._path} cannot be used for grammars: {error}. "
+                "Answers of this model cannot be constrained."
+            ) from None
 
 
 def _bounded(constraint: Constraint, vocabulary: Any) -> Any:

@@ -61,13 +61,19 @@ class MemoryPlan:
         """The most that weights, workspace and a full cache take."""
         return self.needs.num_bytes + self.kv_bytes
 
-    def bytes_now(self, touched_tokens: int) -> int:
-        """What is taken where memory for `touched_tokens` of cache is, and none is scored."""
-        return self.needs.num_bytes - self.needs.scoring_bytes + self.kv_bytes_now(touched_tokens)
+    def bytes_now(self, touched_tokens: int, spare_tokens: int = 0) -> int:
+        """What is taken where memory for `touched_tokens` of cache is, and none is scored.
 
-    def kv_bytes_now(self, touched_tokens: int) -> int:
+        `spare_tokens`: what a spare row has memory for, where there is one.
+        """
+        kv_bytes = self.kv_bytes_now(touched_tokens, spare_tokens)
+        return self.needs.num_bytes - self.needs.scoring_bytes + kv_bytes
+
+    def kv_bytes_now(self, touched_tokens: int, spare_tokens: int = 0) -> int:
         """What of that is the cache."""
-        touched_bytes = touched_tokens * self.kv_bytes_per_token + self.spare_bytes
+        spare_bytes = min(spare_tokens, self.capacity_tokens) * self.spare_bytes
+        touched_bytes = touched_tokens * self.kv_bytes_per_token
+        touched_bytes += spare_bytes // self.capacity_tokens
         return min(touched_bytes, self.kv_bytes)
 
 

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from twostroke.timings import DecodeTimings, HandOverTimings, PrefillTimings, Timings
-from twostroke.types import FinishedEvent
 
 
-def together(ends: Sequence[FinishedEvent]) -> Timings:
+class Ended(Protocol):
+    """A sequence that has ended well: `FinishedEvent`, or what was made of it."""
+
+    @property
+    def timings(self) -> Timings:
+        """Its cycle."""
+        ...
+
+    @property
+    def num_completion_tokens(self) -> int:
+        """Tokens of the answer, its end included."""
+        ...
+
+
+def together(ends: Sequence[Ended]) -> Timings:
     """What their client saw; of a single sequence, its own timings.
 
     Up to the first token it is the sequence that told one first; `decode_ms` runs from there to

@@ -1,6 +1,7 @@
 """The model façade: a bundle, its text side and its engine behind one door."""
 
 from twostroke.model.answer import Answer, AsyncAnswer, Completion, Token
+from twostroke.model.choices import Choices
 from twostroke.model.events import AnswerEvent, TextEvent, TextEvents
 from twostroke.model.model import Model
 from twostroke.model.preparing import Prompt
@@ -10,6 +11,7 @@ __all__ = [
     "Answer",
     "AnswerEvent",
     "AsyncAnswer",
+    "Choices",
     "Completion",
     "Model",
     "Prompt",

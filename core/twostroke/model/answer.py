@@ -58,7 +58,7 @@ class Completion:
         return self.text
 
 
-class _Gathered:
+class Gathered:
     """What an answer has brought so far."""
 
     def __init__(self, ready: Ready | None = None) -> None:
@@ -80,7 +80,7 @@ class _Gathered:
         """The whole answer with its counts and timings; None until the last token was taken."""
         return self._completion
 
-    def _gather(self, event: AnswerEvent) -> Token | None:
+    def gather(self, event: AnswerEvent) -> Token | None:
         """Notes an event; None is the end.
 
         Raises:
@@ -114,7 +114,7 @@ class _Gathered:
         )
 
 
-class Answer(_Gathered):
+class Answer(Gathered):
     """An answer that is being made: iterate over its tokens, or take it whole.
 
     Leaving the loop early and closing (or dropping) the answer ends the sequence.
@@ -129,7 +129,7 @@ class Answer(_Gathered):
 
     def __next__(self) -> Token:
         _, event = next(self._events)
-        token = self._gather(event)
+        token = self.gather(event)
         if token is None:
             raise StopIteration
         return token
@@ -142,7 +142,7 @@ class Answer(_Gathered):
         """
         for _ in self:
             pass
-        return _whole(self)
+        return whole(self)
 
     def close(self) -> None:
         """Ends the sequence if it has not ended."""
@@ -160,7 +160,7 @@ class Answer(_Gathered):
         self.close()
 
 
-class AsyncAnswer(_Gathered):
+class AsyncAnswer(Gathered):
     """As `Answer`, for asyncio. The prompt is tokenised, in a thread, when the first token is asked
     for; only then a prompt that is wrong raises.
     """
@@ -183,7 +183,7 @@ class AsyncAnswer(_Gathered):
             self._prepared(ready)
             self._events = submit()
         _, event = await anext(self._events)
-        token = self._gather(event)
+        token = self.gather(event)
         if token is None:
             raise StopAsyncIteration
         return token
@@ -196,7 +196,7 @@ class AsyncAnswer(_Gathered):
         """
         async for _ in self:
             pass
-        return _whole(self)
+        return whole(self)
 
     async def aclose(self) -> None:
         """Ends the sequence if it has not ended."""
@@ -216,7 +216,7 @@ class AsyncAnswer(_Gathered):
         await self.aclose()
 
 
-def _whole(answer: _Gathered) -> Completion:
+def whole(answer: Gathered) -> Completion:
     """The completion; of an answer that was closed early, what there was."""
     return answer.completion or Completion(
         text=answer.text,

@@ -14,6 +14,7 @@ from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.engine import NOT_PREPARED
 from twostroke.model.answer import Answer, AsyncAnswer, Completion
 from twostroke.model.asking import Ready, asked_of, make_ready
+from twostroke.model.choices import Choices, submit_choices
 from twostroke.model.events import SyncTextEvents, TextEvents
 from twostroke.model.loading import load
 from twostroke.model.opened import OpenedModel
@@ -174,6 +175,22 @@ class Model(OpenedModel):
             TwostrokeError: as `generate`, or the sequence failed.
         """
         return self.generate(prompt, **given).complete()
+
+    def choices(self, prompt: Prompt, n: int, **given: Any) -> Choices:
+        """Begins `n` answers to one prompt, which is read once; iterate over (index, token).
+
+        With a `seed`, choice i is what the seed plus i gives alone.
+
+            for completion in model.choices("Once upon a time", 3, max_tokens=64).complete():
+                print(completion)
+
+        Raises:
+            RequestError: as `generate`; also for more answers than the engine can ever hold.
+            UnavailableError: too many requests wait already, or the model is closed.
+        """
+        self._refuse_closed()
+        asked = asked_of(self, given)
+        return submit_choices(self, make_ready(self, prompt, asked), asked, n)
 
     def stream(self, prompt: Prompt, **given: Any) -> AsyncAnswer:
         """Begins an answer for asyncio; the prompt is tokenised in a thread.

@@ -8,12 +8,14 @@ from typing import Any, Self
 
 from twostroke.config.schema import SamplingConfig
 from twostroke.engine.engine import Engine
+from twostroke.engine.health import HealthState
 from twostroke.errors import UnavailableError
 from twostroke.life.metrics import EngineMetrics
 from twostroke.model.loading import Loaded
 from twostroke.model.sampling import UNADVISED
 from twostroke.model.status import (
     fallback_sentence,
+    health_report,
     load_report,
     memory_report,
     placement_report,
@@ -61,12 +63,18 @@ class OpenedModel:
         """Why another backend runs than the one asked for; None where none had to take over."""
         return fallback_sentence(self._opened)
 
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it can answer; else its sessions were lost, and `status` says what is done."""
+        return self._opened.engine.health().state is HealthState.READY
+
     def status(self) -> dict[str, Any]:
         """Everything that a health check shows. Ready for JSON."""
         return {
             "name": self.name,
             "precision": self.bundle.manifest.precision,
             "context_tokens": self.context_tokens,
+            "health": health_report(self._opened),
             "placement": self.placement_report,
             "placement_note": self._opened.note,
             "hand_over": self.engine.hand_over_way,

@@ -15,7 +15,7 @@ from twostroke.bundle.manifest import GraphFact
 from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.engine.build import build_engine, chosen_graphs
 from twostroke.engine.engine import Engine
-from twostroke.engine.limits import EngineLimits
+from twostroke.engine.limits import EngineLimits, RecoveryLimits
 from twostroke.errors import (
     BackendUnavailableError,
     OutOfMemoryError,
@@ -27,6 +27,7 @@ from twostroke.life.metrics import EngineMetrics
 from twostroke.life.roofline import has_costs
 from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect, prefill_dialects
 from twostroke.model.offloading import check_offload, split_between
+from twostroke.model.open_backends import OpenBackends
 from twostroke.model.reader import choose_reader
 from twostroke.types import Stroke
 
@@ -39,16 +40,23 @@ class OpenEngine:
 
     engine: Engine
     metrics: EngineMetrics
-    opened: Mapping[Stroke, Opened]
+    backends: OpenBackends
     graphs: Mapping[Stroke, GraphFact]
     note: str | None = None  # why `backend: auto` placed the strokes as it did
 
+    @property
+    def opened(self) -> Mapping[Stroke, Opened]:
+        """The backends right now, and how they came to be these."""
+        return self.backends.by_stroke
+
     def close(self, *, drain_timeout_s: float = 0.0) -> None:
-        """Stops the engine, then frees the devices. Doing so twice is harmless."""
+        """Stops the engine, then frees the devices. Doing so twice is harmless.
+
+        A device on which a run hangs stays open: freeing it would pull it from under the run.
+        """
         self.engine.stop(drain_timeout_s=drain_timeout_s)
-        backends = {id(opened.backend): opened.backend for opened in self.opened.values()}
-        for backend in backends.values():
-            backend.close()
+        if not self.engine.has_hung_threads:
+            self.backends.close()
 
 
 @dataclass(frozen=True)
@@ -85,8 +93,12 @@ def open_engine(
     """
 
     def build(prefill: Opened, decode: Opened) -> OpenEngine:
-        opened = {Stroke.PREFILL: prefill, Stroke.DECODE: decode}
-        return _build(bundle, model, scheduler, opened, measure_device=measure_device)
+        backends = OpenBackends(
+            plugins,
+            {Stroke.PREFILL: prefill, Stroke.DECODE: decode},
+            {stroke: wanted_backend(model, stroke).options for stroke in Stroke},
+        )
+        return _build(bundle, model, scheduler, backends, measure_device=measure_device)
 
     def with_backend(wanted: WantedBackend, use: Any) -> OpenEngine:
         opened: OpenEngine = open_with_fallback(
@@ -136,7 +148,8 @@ def _open_split(
             for backend in (front.backend, back.backend):
                 measure_once(backend)
         both, cut = split_between(front, back, bundle, model, scheduler, plugins)
-        opened = _build(cut, model, scheduler, dict.fromkeys(Stroke, both), measure_device=False)
+        backends = OpenBackends(plugins, dict.fromkeys(Stroke, both))
+        opened = _build(cut, model, scheduler, backends, measure_device=False)
         if both.backend is back.backend:
             front.backend.close()
         return opened
@@ -162,10 +175,11 @@ def _build(
     bundle: Bundle,
     model: ModelConfig,
     scheduler: SchedulerConfig,
-    opened: Mapping[Stroke, Opened],
+    backends: OpenBackends,
     *,
     measure_device: bool,
 ) -> OpenEngine:
+    opened = backends.by_stroke
     dialects = {
         stroke: choose_dialect(
             bundle, stroke, asked_dialect(model, stroke), choice.backend.name, choice.dialect
@@ -177,15 +191,15 @@ def _build(
             measure_once(backend)
     engine = build_engine(
         bundle,
-        opened[Stroke.PREFILL].backend,
-        opened[Stroke.DECODE].backend,
+        *backends.pair,
         _limits(model, scheduler),
         dialects=dialects,
+        reopen_backends=backends.reopen if backends.can_reopen else None,
     )
     metrics = EngineMetrics()
     engine.observers.add(metrics)
     engine.start()
-    return OpenEngine(engine, metrics, opened, chosen_graphs(bundle, dialects))
+    return OpenEngine(engine, metrics, backends, chosen_graphs(bundle, dialects))
 
 
 def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
@@ -204,6 +218,7 @@ def _limits(model: ModelConfig, scheduler: SchedulerConfig) -> EngineLimits:
         prefix_store_path=_folder(model.kv.prefixes.store_path),
         speculation=model.speculation.mode,
         max_draft_tokens=model.speculation.max_draft_tokens,
+        recovery=RecoveryLimits(model.recovery.watchdog_s, model.recovery.max_tries),
     )
 
 

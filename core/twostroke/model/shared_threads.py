@@ -53,7 +53,8 @@ def _wanted_threads(models: Iterable[ModelConfig], plugins: Plugins) -> dict[str
                 continue
             devices = probe(spec).devices
             usual = int(devices[0].details.get("threads", 0)) if devices else 0
-            num_threads = backend.options.get("intra_op_threads") or usual or None
+            asked = backend.options.get(spec.threads_option) if spec.threads_option else None
+            num_threads = asked or usual or None
             if backend.options.get("spinning") is False:
                 num_threads = None  # threads of a shared pool spin within a run
             if wanted.get(model.name, num_threads) != num_threads:

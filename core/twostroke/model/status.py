@@ -65,7 +65,8 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
     each session adds; weights_file_bytes: on disk; kv_bytes: of a full cache.
     """
     plan = opened.engine.memory_plan
-    touched_tokens = opened.engine.stats().kv_tokens_touched
+    stats = opened.engine.stats()
+    held = stats.kv_tokens_touched, stats.kv_tokens_spare
     return {
         "weights_bytes": plan.needs.weights_bytes,
         "prefill_weights_bytes": plan.needs.prefill_weights_bytes,
@@ -74,11 +75,32 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
         "workspace_bytes": plan.needs.workspace_bytes,
         "scoring_bytes": plan.needs.scoring_bytes,
         "kv_bytes": plan.kv_bytes,
-        "kv_now_bytes": plan.kv_bytes_now(touched_tokens),
+        "kv_now_bytes": plan.kv_bytes_now(*held),
         "kv_bytes_per_token": plan.kv_bytes_per_token,
         "kv_budget_bytes": plan.budget_bytes,
         "planned_bytes": plan.total_bytes,
-        "planned_now_bytes": plan.bytes_now(touched_tokens),
+        "planned_now_bytes": plan.bytes_now(*held),
+    }
+
+
+def health_report(opened: OpenEngine) -> dict[str, Any]:
+    """The state and what has failed so far; in an outage also why, for how long, and what comes.
+
+    Ready for JSON. `state`: ready, unhealthy (waits for its next try), rebuilding or failed.
+    """
+    health = opened.engine.health()
+    report: dict[str, Any] = {"state": health.state.value}
+    if health.since_s is not None:
+        report |= {
+            "reason": health.reason,
+            "since_s": round(health.since_s, 1),
+            "next_try_s": None if health.next_try_s is None else round(health.next_try_s, 1),
+            "num_tries": health.num_tries,
+        }
+    return report | {
+        "num_rebuilds": health.num_rebuilds,
+        "num_hung_threads": health.num_hung_threads,
+        "failures": dict(health.failures),
     }
 
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from twostroke.errors import EngineError, UnavailableError
-from twostroke.model import ReadAnswer, TextEvent
+from twostroke.errors import ContextLengthError, EngineError, UnavailableError
+from twostroke.model import ReadAnswer, TextEvent, TextEvents
+from twostroke.server.choices import of_prompt
 from twostroke.server.turn import Choice, Turn
 from twostroke.types import FailedEvent, FinishedEvent, FinishReason, TokenLogprob
 
@@ -33,12 +34,7 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, AnswerEvent], None]:
     Raises:
         TwostrokeError: one was refused (and so all were), failed, or was stopped with the server.
     """
-    events = turn.model.events(
-        [choice.request for choice in turn.choices],
-        arrived_at=turn.arrived_at,
-        prepared=turn.prepared,
-        shown_ids=turn.shown_ids,
-    )
+    events = _submitted(turn)
     async with aclosing(events):
         async for index, event in events:
             if isinstance(event, FailedEvent):
@@ -48,6 +44,23 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, AnswerEvent], None]:
                     raise UnavailableError("The answer was cut off: the server is stopping.")
                 turn.choices[index].finished = event
             yield index, event
+
+
+def _submitted(turn: Turn) -> TextEvents:
+    requests = [choice.request for choice in turn.choices]
+    try:
+        return turn.model.events(
+            requests,
+            arrived_at=turn.arrived_at,
+            prepared=turn.prepared,
+            shown_ids=turn.shown_ids,
+        )
+    except ContextLengthError as error:
+        if len(requests) == turn.num_per_prompt:
+            raise
+        limit = turn.model.context_tokens
+        too_long = (i for i, each in enumerate(requests) if len(each.prompt_ids) >= limit)
+        raise of_prompt(next(too_long, 0) // turn.num_per_prompt, error) from None
 
 
 async def gather(turn: Turn) -> list[Answer]:

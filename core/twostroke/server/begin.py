@@ -13,8 +13,9 @@ from aiohttp import web
 from twostroke.errors import RequestError
 from twostroke.model import Model
 from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
+from twostroke.model.choices import siblings
 from twostroke.model.preparing import compile_timed
-from twostroke.server.choices import check_total
+from twostroke.server.choices import check_total, of_prompt
 from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
 from twostroke.server.text_threads import threads_for
 from twostroke.server.turn import Choice, Prompt, Turn
@@ -68,7 +69,7 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
     ]
     arrived_at = request[ARRIVED_AT]
     requests = [wanted.schedule(each, arrived_at) for each in requests]
-    choices = [Choice(each) for each in _siblings(requests, wanted.n)]
+    choices = [Choice(each) for each in siblings(requests, wanted.n)]
     if wanted.reads_sections and asked.constraint is None:
         for choice in choices:
             choice.parser = parser_for(model, choice.request.prompt_ids, wanted.tools)
@@ -93,18 +94,10 @@ async def _encode(model: Model, wanted: Wanted) -> tuple[list[tuple[TokenId, ...
         except RequestError as error:
             if len(wanted.prompts) == 1:
                 raise
-            raise _of_prompt(number, error) from None
+            raise of_prompt(number, error) from None
         all_ids.append(ids)
         total = _sum(total, prepared)
     return all_ids, total
-
-
-def _of_prompt(number: int, error: RequestError) -> RequestError:
-    """`error`, of one prompt among several."""
-    param = (error.param or "prompt").replace("prompt", f"prompt[{number}]", 1)
-    return RequestError(
-        f"Prompt {number} of the list: {error}", param=param, code=error.code, status=error.status
-    )
 
 
 def _sum(total: Preparation, more: Preparation) -> Preparation:
@@ -130,20 +123,3 @@ async def _compile(
             _grammar_threads, compile_timed, model.engine.compile, constraint, prepared
         )
     return constraint, prepared
-
-
-def _siblings(requests: Sequence[Request], n: int) -> list[Request]:
-    """`n` choices of each request. With a seed, choice i of a prompt has the seed plus i.
-
-    Each but the first has an id of its own; those of one prompt are a group.
-    """
-    made = []
-    for number, request in enumerate(requests):
-        for i in range(n):
-            sampling, index = request.sampling, number * n + i
-            if sampling.seed is not None:
-                sampling = replace(sampling, seed=(sampling.seed + i) % 2**64)
-            request_id = f"{request.request_id}-{index}" if index else request.request_id
-            group = f"{request.request_id}-{number}" if n > 1 else None
-            made.append(replace(request, request_id=request_id, sampling=sampling, group=group))
-    return made

@@ -1,12 +1,11 @@
-"""How many answers one request may ask for."""
+"""How many answers one request may ask for, and what is wrong with one of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from twostroke.errors import RequestError
-
-MAX_CHOICES = 128
+from twostroke.model.choices import MAX_CHOICES
 
 
 def num_choices(n: Any, best_of: Any = None) -> int:
@@ -40,3 +39,11 @@ def check_total(num_prompts: int, n: int) -> None:
             f"ask for {MAX_CHOICES}. Send several requests: they are batched all the same.",
             param="prompt",
         )
+
+
+def of_prompt(number: int, error: RequestError) -> RequestError:
+    """`error`, of one prompt among several."""
+    param = (error.param or "prompt").replace("prompt", f"prompt[{number}]", 1)
+    return RequestError(
+        f"Prompt {number} of the list: {error}", param=param, code=error.code, status=error.status
+    )

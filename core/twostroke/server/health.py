@@ -1,4 +1,4 @@
-"""`GET /health`: ready or not, where the nodes run, how busy each model is."""
+"""`GET /health`: ready or not and why, where the nodes run, how busy each model is."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from twostroke.server.replies import json_reply
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """200 with the facts when every model is ready; 503 while loading or stopping."""
+    """200 with the facts when every model is ready; 503 while loading, stopping or unhealthy."""
     models, in_flight = request.app[MODELS], request.app[IN_FLIGHT]
     status = "ok" if models.is_ready else "loading"
+    if any(not model.is_healthy for model in models.ready()):
+        status = "unhealthy"
     if in_flight.is_stopping:
         status = "stopping"
     body = {
@@ -47,4 +49,5 @@ def _memory(ready: Iterable[Model]) -> dict[str, int | None]:
 
 
 def _model_body(model: Model) -> dict[str, Any]:
-    return {"status": "ready", **model.status()}
+    report = model.status()
+    return {"status": report["health"]["state"], **report}

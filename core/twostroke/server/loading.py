@@ -14,6 +14,7 @@ from twostroke.config.schema import Config, ModelConfig
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.model import Model
 from twostroke.server.models import Models
+from twostroke.types import Constraint, ConstraintKind
 
 LoadModel = Callable[[ModelConfig, Callable[[Progress], None]], Model]
 
@@ -34,7 +35,7 @@ class Loading:
 
     def __init__(self, config: Config, models: Models, load: LoadModel) -> None:
         self._config = config
-        self._models = models
+        self.models = models
         self._load = load
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -85,7 +86,7 @@ class Loading:
             if self._stop.is_set():
                 model.close()
                 break
-            self._call(self._models.add, model)
+            self._call(self.models.add, _warm(model))
         return None
 
     def _reporter(self, name: str) -> Callable[[Progress], None]:
@@ -93,7 +94,7 @@ class Loading:
             if self._stop.is_set():
                 raise _LoadStopped
             stage = f"{progress.stage} ({progress.fraction:.0%})"
-            self._call(self._models.note_stage, name, stage)
+            self._call(self.models.note_stage, name, stage)
 
         return report
 
@@ -108,6 +109,23 @@ class Loading:
             self.done.set_result(None)
         else:
             self.done.set_exception(error)
+
+
+def _warm(model: Model) -> Model:
+    """Has the vocabulary of grammars read before anybody is served; answers the model.
+
+    That holds the GIL for half a second: with the first constrained answer it would hold up the
+    event loop, and with it all that are being streamed. A model that cannot be constrained is
+    served all the same; whoever asks for a constraint is told why not.
+    """
+    try:
+        model.engine.compile(Constraint(ConstraintKind.JSON_OBJECT))
+    except TwostrokeError as error:
+        logger.debug("%s: answers cannot be constrained: %s", model.name, error)
+    except BaseException:
+        model.close()
+        raise
+    return model
 
 
 def _unexpected(name: str, error: Exception) -> TwostrokeError:

@@ -27,6 +27,11 @@ class Models:
         """True when every model is loaded."""
         return len(self._ready) == len(self.names)
 
+    @property
+    def have_hung_threads(self) -> bool:
+        """Whether one of them has a run that never came back."""
+        return any(model.engine.has_hung_threads for model in self._ready.values())
+
     def add(self, model: Model) -> None:
         """Makes a loaded model available under its name."""
         self._ready[model.name] = model

@@ -41,9 +41,9 @@ def serve(config: Config, *, load: LoadModel | None = None) -> int:
     """
     loading: list[Loading] = []
     code = asyncio.run(_serve(config, load or _loader(config), loading.append))
-    if loading and loading[0].is_alive:
-        # A session is being loaded by native code, which an ordinary exit would wait for or
-        # tear down under its feet.
+    if loading and (loading[0].is_alive or loading[0].models.have_hung_threads):
+        # A session is being loaded or run by native code, which an ordinary exit would wait for
+        # or tear down under its feet.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -11,8 +12,12 @@ from twostroke.bundle import open_bundle
 from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
 from twostroke.engine.build import Dialects
 from twostroke.engine.intake import IDLE_AFTER_S
+from twostroke.engine.rebuild import Backends
+from twostroke.life.timeline import Clock
 from twostroke.testing.bundles import byte_tokenizer
 from twostroke.testing.echo import EchoBackend, parse_options, probe
+from twostroke.testing.faults import Faults
+from twostroke.testing.faulty_backend import Mending, faulty_pair
 from twostroke.types import FinishedEvent, Request, SamplingParams, TokenEvent, TokenId
 
 
@@ -33,8 +38,9 @@ class EchoEngine:
     """An engine and the echo backends under it; a context manager that stops it.
 
     With `decode_options` the two strokes run on two backends, else on one; `dialects` is what
-    `build_engine` takes. The engine is not started: call `engine.start()`, or `engine.run_step()`
-    to decide when a step happens.
+    `build_engine` takes. With `faults` the backends fail as those say; they are mended when the
+    engine opens them again. The engine is not started: call `engine.start()`, or
+    `engine.run_step()` to decide when a step happens.
     """
 
     def __init__(
@@ -45,6 +51,8 @@ class EchoEngine:
         decode_options: dict[str, Any] | None = None,
         dialects: Dialects | None = None,
         idle_after_s: float = IDLE_AFTER_S,
+        clock: Clock = time.monotonic,
+        faults: Faults | None = None,
         **options: Any,
     ) -> None:
         device = probe().devices[0]
@@ -52,13 +60,17 @@ class EchoEngine:
         self.decode_backend = self.prefill_backend
         if decode_options is not None:
             self.decode_backend = EchoBackend(device, parse_options(decode_options))
+        backends: Backends = self.prefill_backend, self.decode_backend
+        if faults is not None:
+            backends = faulty_pair(*backends, faults)
         self.engine: Engine = build_engine(
             open_bundle(bundle),
-            self.prefill_backend,
-            self.decode_backend,
+            *backends,
             limits or EngineLimits(),
             dialects=dialects,
             idle_after_s=idle_after_s,
+            clock=clock,
+            reopen_backends=None if faults is None else Mending(backends, faults),
         )
 
     def answer(self, request_id: str, text: str, sampling: SamplingParams) -> Answer:

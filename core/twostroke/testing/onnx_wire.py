@@ -58,6 +58,11 @@ def value_info(name: str, dtype: str, shape: Sequence[int | str]) -> bytes:
     return _text(1, name) + _message(2, _message(1, tensor))
 
 
+def free_value_info(name: str, dtype: str) -> bytes:
+    """As `value_info`, of any number of dimensions."""
+    return _text(1, name) + _message(2, _message(1, _number(1, ELEMENT_TYPES[dtype])))
+
+
 @dataclass(slots=True)
 class WeightsFile:
     """The bytes of tensors that lie outside of the graphs, in a file beside them."""

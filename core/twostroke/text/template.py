@@ -21,10 +21,11 @@ from twostroke.text.messages import Message, check_messages
 from twostroke.text.sandbox import LimitedEnvironment
 from twostroke.text.template_source import template_source, tokenizer_config
 from twostroke.text.tokenizer import Tokenizer
-from twostroke.text.tool_messages import for_templates
+from twostroke.text.tool_messages import for_templates, with_short_ids
 
 _EXTRA_CHARS = 1_000_000
 _REASONING = ("thinking", "reasoning")  # names beside `reasoning_content`
+_SHORT_IDS = "length != 9"  # what Mistral's templates say of the ids of calls
 _COPIES = 4  # how often a template may repeat what it was given
 
 
@@ -41,6 +42,7 @@ class ChatTemplate:
             BundleError: it is not a Jinja template.
         """
         self.source = source
+        self._wants_short_ids = _SHORT_IDS in source
         self._reasoning_names = [name for name in _REASONING if _mentions(source, name)]
         self._tokens = dict(tokens or {})
         try:
@@ -89,6 +91,11 @@ class ChatTemplate:
             check_messages(messages), add_generation_prompt=add_generation_prompt
         )
 
+    def _shown(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Messages in the form that this template takes."""
+        shown = for_templates(messages, self._reasoning_names)
+        return with_short_ids(shown) if self._wants_short_ids else shown
+
     def render_checked(
         self,
         messages: list[dict[str, Any]],
@@ -106,7 +113,7 @@ class ChatTemplate:
         names = {
             **(variables or {}),
             **self._tokens,
-            "messages": for_templates(messages, self._reasoning_names),
+            "messages": self._shown(messages),
             "tools": tools,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +12,7 @@ from twostroke.errors import RequestError
 from twostroke.text.tools import Tool
 from twostroke.text.valid_unicode import check_unicode
 
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
 _PREAMBLE = """\
 You may call functions. They are described by JSON within <tools></tools>:
 <tools>
@@ -51,6 +54,28 @@ def for_templates(
         if calls:
             message["tool_calls"] = [_for_template(call) for call in calls]
     return shown
+
+
+def with_short_ids(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages whose ids of calls have nine letters and digits, as Mistral's templates insist on.
+
+    Ids of that form stay; others, which another server may have made, are replaced, the same one
+    by the same.
+    """
+    shown = [dict(message) for message in messages]
+    for message in shown:
+        if "tool_call_id" in message:
+            message["tool_call_id"] = _short_id(message["tool_call_id"])
+        if "tool_calls" in message:
+            calls = [{**call, "id": _short_id(call["id"])} for call in message["tool_calls"]]
+            message["tool_calls"] = calls
+    return shown
+
+
+def _short_id(call_id: str) -> str:
+    if _SHORT_ID.fullmatch(call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:9]
 
 
 def _for_template(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ TIMINGS = Timings(
 
 def lines_of(timings: Timings) -> list[str]:
     completion = Completion("x", FinishReason.LENGTH, 400, 49, timings)
-    return list(explain(completion, {"memory": MEMORY}))
+    return list(explain([completion], {"memory": MEMORY}))
 
 
 def test_the_cycle_as_a_table():
@@ -106,3 +106,20 @@ def test_the_command_tells_it_on_stderr_or_in_the_object(twostroke, echo_bundle)
     assert done.stderr == ""
     assert answer["timings"]["decode"]["num_steps"] == 4
     assert answer["memory"]["kv_now_bytes"] <= answer["memory"]["kv_bytes"]
+
+
+def test_several_choices_are_explained_together_and_each(twostroke, echo_bundle):
+    arguments = ("generate", "--model", echo_bundle, *ECHO, "--explain", "--choices", 2)
+    done = twostroke(*arguments, "abc")
+    assert done.stdout == "--- choice 0 ---\n→abc\n--- choice 1 ---\n→abc\n"
+    assert "3 prompt tokens, 10 tokens (stop, stop)" in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("choice ")]
+    assert [line.split(", ")[0] for line in lines] == [
+        "choice 0    5 tokens (stop)",
+        "choice 1    5 tokens (stop)",
+    ]
+    answer = json.loads(twostroke(*arguments, "--json", "abc").stdout)
+    assert [choice["text"] for choice in answer["choices"]] == ["→abc", "→abc"]
+    assert (answer["prompt_tokens"], answer["completion_tokens"]) == (3, 10)
+    assert answer["timings"]["decode_tokens_per_s"] > 0
+    assert "memory" in answer

@@ -20,9 +20,12 @@ from hypothesis.stateful import (
 )
 
 from twostroke.engine import EngineLimits
-from twostroke.errors import DeadlineError, RequestError, UnavailableError
+from twostroke.engine.health import HealthState
+from twostroke.engine.limits import RecoveryLimits
+from twostroke.errors import DeadlineError, RequestError, UnavailableError, UnhealthyError
 from twostroke.testing.bundles import SEPARATOR_ID
 from twostroke.testing.engines import EchoEngine
+from twostroke.testing.faults import Faults
 from twostroke.types import (
     FailedEvent,
     FinishReason,
@@ -44,13 +47,18 @@ class EngineLife(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         limits = EngineLimits(
-            max_rows=3, max_queue=3, prefill_chunk_tokens=5, kv_budget_bytes=self.kv_budget_bytes
+            max_rows=3,
+            max_queue=3,
+            prefill_chunk_tokens=5,
+            kv_budget_bytes=self.kv_budget_bytes,
+            recovery=RecoveryLimits(max_tries=1000),
         )
-        self.echo = EchoEngine(self.echo_folder, limits, **self.options)
-        self.engine = self.echo.engine
         self.now = 100.0
-        engine = self.engine
-        engine._clock = engine._intake._clock = engine._stepper._clock = lambda: self.now
+        self.faults = Faults()
+        self.echo = EchoEngine(
+            self.echo_folder, limits, clock=lambda: self.now, faults=self.faults, **self.options
+        )
+        self.engine = self.echo.engine
         self.deadlines: dict[str, float] = {}
         self.watch_plans()
         self.requests: dict[str, Request] = {}
@@ -68,6 +76,9 @@ class EngineLife(RuleBasedStateMachine):
         events: list[object] = []
         try:
             self.engine.submit(request, events.append, arrived_at=0.0)
+        except UnhealthyError:
+            assert not self.is_ready()
+            return multiple()
         except UnavailableError:
             assert self.engine.stats().num_waiting == 3
             return multiple()
@@ -78,7 +89,7 @@ class EngineLife(RuleBasedStateMachine):
     def watch_plans(self) -> None:
         """Every plan keeps to its budget, and each run takes its time on the fake clock."""
         scheduler = self.engine._intake._scheduler
-        plan_step, runner = scheduler.plan, self.engine._runner
+        plan_step, runner = scheduler.plan, self.engine._loop.runner  # whatever is inside of it
         prefill, decode = runner.prefill, runner.decode
 
         def plan():
@@ -131,6 +142,9 @@ class EngineLife(RuleBasedStateMachine):
         except RequestError:
             assert count > 6
             return multiple()
+        except UnhealthyError:
+            assert not self.is_ready()
+            return multiple()
         except UnavailableError:
             after = self.engine.stats()
             assert after == before
@@ -165,14 +179,37 @@ class EngineLife(RuleBasedStateMachine):
     @rule(stroke=st.sampled_from(["prefill", "decode"]))
     def break_a_run(self, stroke: str) -> None:
         runner = self.engine._runner
-        working = getattr(runner, stroke)
 
         def broken(*args: object, **kwargs: object) -> None:
             raise MemoryError("the device is gone")
 
         setattr(runner, stroke, broken)
         self.engine.run_step()
-        setattr(runner, stroke, working)
+        delattr(runner, stroke)
+        del runner  # errors hold on to this frame, and a lost runner must go at once
+
+    @rule(
+        order=st.sampled_from(["throw", "exhaust", "lose_device", "poison"]),
+        stroke=st.sampled_from(["prefill", "decode"]),
+        after=st.integers(0, 4),
+    )
+    def order_a_fault(self, order: str, stroke: str, after: int) -> None:
+        getattr(self.faults, order)(stroke, after=after)
+
+    @precondition(lambda self: not self.is_ready())
+    @rule(failures=st.integers(0, 2), refusals=st.integers(0, 1))
+    def recover(self, failures: int, refusals: int) -> None:
+        assert not self.has_work(), "somebody was not told that the sessions are lost"
+        self.faults.clear()
+        self.faults.fail_opening(failures)
+        self.faults.refuse_allocations(refusals)
+        for _ in range(failures + refusals + 1):
+            self.now += self.engine.health().next_try_s or 0.0
+            self.engine.run_step()
+        assert self.is_ready()
+
+    def is_ready(self) -> bool:
+        return self.engine.health().state is HealthState.READY
 
     def has_work(self) -> bool:
         return any(not self.is_over(name) for name in self.events)

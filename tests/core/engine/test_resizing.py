@@ -221,7 +221,7 @@ class DeviceLife(EngineLife):
         for memory in self.memories():
             memory.limit_bytes = 0
 
-    @precondition(lambda self: not self.has_work())
+    @precondition(lambda self: self.is_ready() and not self.has_work())
     @rule()
     def rest(self):
         self.engine._intake._has_rested = False
@@ -230,10 +230,13 @@ class DeviceLife(EngineLife):
 
     @invariant()
     def memory_is_what_the_books_say(self):
+        if not self.is_ready():
+            assert not any(memory.taken_bytes for memory in self.memories())
+            return
         stats, plan = self.engine.stats(), self.engine.memory_plan
         assert self.engine._runner.extent.num_tokens == stats.kv_tokens_touched
         taken = sum(memory.taken_bytes for memory in self.memories())
-        assert taken - plan.kv_bytes_now(stats.kv_tokens_touched) in range(-plan.spare_bytes, 1)
+        assert taken == plan.kv_bytes_now(stats.kv_tokens_touched, stats.kv_tokens_spare)
         peak = sum(memory.peak_bytes for memory in self.memories())
         assert peak <= plan.kv_bytes + plan.kv_bytes // 4  # an array of four in two layers
 

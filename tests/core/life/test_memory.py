@@ -50,6 +50,7 @@ def test_a_spare_row_is_paid_before_any_other():
     assert plan(160 + 50, spare_bytes_per_token=3).kv_tokens_total == 16
     spare = plan(160 + 48, spare_bytes_per_token=3)
     assert (spare.kv_tokens_total, spare.spare_bytes, spare.kv_bytes) == (16, 48, 208)
+    assert [spare.kv_bytes_now(5, tokens) for tokens in (0, 5, 16, 99)] == [50, 65, 98, 98]
     with pytest.raises(OutOfMemoryError, match="to 7 or less"):
         plan(160 + 47, spare_bytes_per_token=3)
     plan(13 * 8, spare_bytes_per_token=3, context_tokens=7)

@@ -16,7 +16,16 @@ from twostroke.model.shared_threads import share_threads_of
 def spec(name: str, *, shares: bool, priority: int = 0, found: bool = True) -> BackendSpec:
     device = Device(0, name, "cpu", details={"threads": "6"})
     result = ProbeResult((device,)) if found else ProbeResult(reason="it is not here")
-    return BackendSpec(name, 1, "", lambda: result, None, priority, shares_threads=shares)  # type: ignore[arg-type]  # never opened
+    return BackendSpec(
+        name,
+        1,
+        "",
+        lambda: result,
+        None,  # type: ignore[arg-type]  # never opened
+        priority,
+        threads_option="num",
+        shares_threads=shares,
+    )
 
 
 PLUGINS = Plugins(
@@ -52,8 +61,8 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         ([model("a"), model("b", backend="auto")], 6),
         ([model("a"), model("b", prefill={"backend": "gpu"})], 6),
         ([model("a"), model("b"), model("c", backend="gpu")], 6),
-        ([model(name, options={"intra_op_threads": 3}) for name in "ab"], 3),
-        ([model("a", options={"intra_op_threads": 6}), model("b")], 6),
+        ([model(name, options={"num": 3}) for name in "ab"], 3),
+        ([model("a", options={"num": 6}), model("b")], 6),
     ],
 )
 def test_several_models_that_want_the_same_share(
@@ -71,7 +80,7 @@ def test_several_models_that_want_the_same_share(
         [model("a"), model("b", backend="nowhere")],
         [model(name, backend="gpu") for name in "ab"],
         [model(name, options={"spinning": False}) for name in "ab"],
-        [model(name, prefill={"options": {"intra_op_threads": 3}}) for name in "ab"],
+        [model(name, prefill={"options": {"num": 3}}) for name in "ab"],
     ],
 )
 def test_others_keep_threads_of_their_own(models: list[ModelConfig], shared: list[int]) -> None:
@@ -79,7 +88,7 @@ def test_others_keep_threads_of_their_own(models: list[ModelConfig], shared: lis
     assert shared == []
 
 
-@pytest.mark.parametrize("options", [{"intra_op_threads": 2}, {"spinning": False}])
+@pytest.mark.parametrize("options", [{"num": 2}, {"spinning": False}])
 def test_models_that_want_different_things_keep_their_own_and_the_log_says_so(
     options: dict[str, Any], shared: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:

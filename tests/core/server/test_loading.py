@@ -8,9 +8,10 @@ import pytest
 
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import Config, ModelConfig
-from twostroke.errors import BundleError, EngineError
+from twostroke.errors import BundleError, EngineError, InstallError
 from twostroke.server.loading import Loading
 from twostroke.server.models import Models
+from twostroke.types import ConstraintKind
 
 
 def config(*names):
@@ -33,6 +34,36 @@ async def test_models_arrive_one_after_the_other(echo_model):
     assert [model.name for model in models.ready()] == ["a", "b"]
     assert models.is_ready
     assert models.loading() == {}
+
+
+async def test_the_vocabulary_of_grammars_is_read_before_a_model_serves(echo_model, monkeypatch):
+    # Later it would hold the GIL for half a second, and with it all that are being streamed.
+    models, model, seen = Models(["a"]), echo_model("a"), []
+    compile_constraint = model.engine.compile
+
+    def noting(constraint):
+        seen.append((constraint.kind, threading.current_thread().name, models.is_ready))
+        return compile_constraint(constraint)
+
+    monkeypatch.setattr(model.engine, "compile", noting)
+    loading = Loading(config("a"), models, lambda *_: model)
+    loading.start()
+    await loading.done
+    assert seen == [(ConstraintKind.JSON_OBJECT, "twostroke-loading", False)]
+    assert models.is_ready
+
+
+async def test_a_model_that_cannot_be_constrained_is_served(echo_model, monkeypatch):
+    models, model = Models(["a"]), echo_model("a")
+
+    def refuse(_):
+        raise InstallError("llguidance is not installed")
+
+    monkeypatch.setattr(model.engine, "compile", refuse)
+    loading = Loading(config("a"), models, lambda *_: model)
+    loading.start()
+    await loading.done
+    assert models.is_ready
 
 
 async def test_the_stage_is_known_while_a_model_loads(echo_model):

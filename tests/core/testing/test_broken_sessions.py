@@ -271,3 +271,19 @@ def test_a_run_that_fails(break_echo, examine):
     card = examine(break_echo(binding=Fails), "decode")
     (result,) = card.results
     assert result.reason == "EngineError: the device has fallen off the bus"
+
+
+class ReadsOnceBound(EchoBinding):
+    """Copies its small inputs when they are bound, and never looks at them again."""
+
+    def __init__(self, session, inputs, outputs):
+        caches = {name: values for name, values in inputs.items() if "past" in name}
+        super().__init__(
+            session, {name: caches.get(name, inputs[name].copy()) for name in inputs}, outputs
+        )
+
+
+def test_inputs_that_were_copied_when_bound(break_echo, assert_caught):
+    """As OpenVINO's provider does, where nobody binds anew."""
+    fault = "run 2 of one binding, with another token: logits differ"
+    assert_caught(break_echo(binding=ReadsOnceBound), "rewritten-inputs", fault, alone=False)

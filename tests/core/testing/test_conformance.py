@@ -11,10 +11,21 @@ import numpy as np
 import pytest
 
 from twostroke.backends.protocol import ProbeResult
+from twostroke.bundle import open_bundle
+from twostroke.bundle.manifest import Quantisation
 from twostroke.testing import echo
 from twostroke.testing.conformance import BackendConformance
-from twostroke.testing.kit import CHECKS, Outcome, Subject, Verdict, closing_line, conform
+from twostroke.testing.kit import (
+    CHECKS,
+    KitBundle,
+    Outcome,
+    Subject,
+    Verdict,
+    closing_line,
+    conform,
+)
 from twostroke.testing.kit.card import Card, Result
+from twostroke.testing.onnx_bundles import make_onnx_bundle
 from twostroke.types import Stroke
 
 HONEST = echo.twostroke_backends()[0]
@@ -112,8 +123,25 @@ def test_a_bundle_without_a_reference_is_held_against_the_partner(break_echo, sh
         assert {result.outcome for result in card.results} == {outcome}, card.to_text()
 
 
+def test_the_tolerance_is_that_of_the_weights(tmp_path):
+    made = make_onnx_bundle(tmp_path / "made")
+
+    def told(precision, tolerance=None):
+        subject = Subject(HONEST, tolerance=tolerance, make_bundle=lambda _: KitBundle(made))
+        bundle = open_bundle(made)
+        change = {"quantisation": Quantisation(precision=precision)}
+        graphs = tuple(each.model_copy(update=change) for each in bundle.manifest.graphs)
+        manifest = bundle.manifest.model_copy(update={"graphs": graphs})
+        subject.opened_bundle = dataclasses.replace(bundle, manifest=manifest)
+        return subject.tolerance
+
+    assert (told("fp32"), told("fp16"), told("int8"), told("int8", 0.5)) == (1e-3, 2e-2, 5e-2, 0.5)
+
+
 AUTHORS_TEST = """
 import pytest
+from twostroke.bundle import open_bundle
+from twostroke.bundle.manifest import Quantisation
 from twostroke.testing import echo
 from twostroke.testing.conformance import BackendConformance
 

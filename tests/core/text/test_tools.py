@@ -237,3 +237,19 @@ def test_a_template_that_takes_one_of_reasoning_and_content_gets_one():
     source = "{% for message in messages %}{{ message.thinking }}{{ message.content }};{% endfor %}"
     assert ChatTemplate(source).render(CALLED) == "go;hm;2;"
     assert ChatTemplate(source).render(spoken) == "go;Adding.;2;"
+
+
+def test_ids_of_other_servers_suit_templates_that_insist_on_nine_characters():
+    source = (
+        "{% for message in messages %}{% for call in message.tool_calls or [] %}"
+        "{% if call.id|length != 9 %}{{ raise_exception('nine') }}{% endif %}{{ call.id }}"
+        "{% endfor %}{% if message.role == 'tool' %}={{ message.tool_call_id }}{% endif %}"
+        "{% endfor %}"
+    )
+    assert ChatTemplate(source).render(CALLED) == "a1b2c3d4e=a1b2c3d4e"
+    foreign = json.loads(json.dumps(CALLED).replace("a1b2c3d4e", "call_0123456789"))
+    first, second = ChatTemplate(source).render(foreign).split("=")
+    assert first == second
+    assert len(first) == 9
+    relaxed = source.replace("length != 9", "length == 0")
+    assert ChatTemplate(relaxed).render(foreign) == "call_0123456789=call_0123456789"

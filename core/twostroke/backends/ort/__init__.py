@@ -5,11 +5,12 @@ Importing this package imports numpy but not onnxruntime; that happens on first 
 
 from twostroke.backends.ort.buffers import HostBuffer, allocate_host, check_like, numpy_dtype
 from twostroke.backends.ort.device_buffers import (
+    Blocks,
     DeviceBuffer,
     DeviceMemory,
-    OrtValueBuffer,
     allocate_on_device,
 )
+from twostroke.backends.ort.handle_buffers import OrtValueBuffer
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
 from twostroke.backends.ort.options import Option, check_options
 from twostroke.backends.ort.placement import (
@@ -30,6 +31,7 @@ from twostroke.backends.ort.threads import (
 
 __all__ = [
     "CPU_PROVIDER",
+    "Blocks",
     "DeviceBuffer",
     "DeviceMemory",
     "HasThreads",

@@ -1,23 +1,31 @@
-"""Buffers in a device's own memory.
+"""Buffers in a device's own memory that has addresses.
 
-Two kinds: `DeviceBuffer` is a pointer, so that rows are views and the cache is allocated without
-the runtime's arena; `OrtValueBuffer` is for devices whose memory is an opaque handle.
+Rows are views, and the cache is allocated without the runtime's arena. Devices whose memory is an
+opaque handle have `handle_buffers`.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from twostroke.backends.ort.buffers import check_fits, check_like, numpy_dtype
-from twostroke.backends.ort.library import first_line, onnxruntime
-from twostroke.backends.protocol import Array, dtype_bytes, storage_dtype
-from twostroke.errors import BackendError, OutOfMemoryError
+from twostroke.backends.protocol import Array, Buffer, dtype_bytes, storage_dtype
+from twostroke.errors import BackendError
 
 _ONNX_BFLOAT16 = 16  # of TensorProto.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Blocks of bytes at equal distances: at an address on the device, or in a host array."""
+
+    memory: int | Array
+    pitch_bytes: int  # from the start of one block to that of the next
 
 
 class DeviceMemory(Protocol):
@@ -42,6 +50,10 @@ class DeviceMemory(Protocol):
 
     def copy_out(self, values: Array, address: int) -> None:
         """Copies from an address on the device into a C-contiguous host array."""
+        ...
+
+    def copy_blocks(self, target: Blocks, source: Blocks, count: int, block_bytes: int) -> None:
+        """Copies `count` blocks of `block_bytes` from and to the device, or within it."""
         ...
 
 
@@ -109,6 +121,43 @@ class DeviceBuffer:
         self._block.memory.copy_out(values, self._address)
         return values
 
+    def read_front(self, num_positions: int) -> Array:
+        """The first positions of axis 2; see `ReachesFront`."""
+        rows, heads, _, head_dim = self._shape
+        values = np.empty((rows, heads, num_positions, head_dim), storage_dtype(self._dtype))
+        self._copy_front(_in_host(values), self._blocks(), num_positions)
+        return values
+
+    def write_front(self, values: Array) -> None:
+        """Writes the first positions of axis 2; see `ReachesFront`."""
+        rows, heads, _, head_dim = self._shape
+        num_positions = min(values.shape[2], self._shape[2])
+        wanted = (rows, heads, num_positions, head_dim)
+        if values.shape != wanted or values.dtype != storage_dtype(self._dtype):
+            raise BackendError(
+                f"the front of a buffer of {self._dtype}{list(self._shape)} cannot take "
+                f"{values.dtype.name}{list(values.shape)}"
+            )
+        self._copy_front(self._blocks(), _in_host(np.ascontiguousarray(values)), num_positions)
+
+    def copy_front(self, source: Buffer, num_positions: int) -> bool:
+        """Copies the first positions of axis 2 on the device; see `ReachesFront`."""
+        if not isinstance(source, DeviceBuffer) or source._block.memory is not self._block.memory:
+            return False
+        self._copy_front(self._blocks(), source._blocks(), num_positions)
+        return True
+
+    def _blocks(self) -> Blocks:
+        """One block for each row and head."""
+        position_bytes = self._shape[3] * dtype_bytes(self._dtype)
+        return Blocks(self._address, self._shape[2] * position_bytes)
+
+    def _copy_front(self, target: Blocks, source: Blocks, num_positions: int) -> None:
+        rows, heads, _, head_dim = self._shape
+        block_bytes = num_positions * head_dim * dtype_bytes(self._dtype)
+        if block_bytes:
+            self._block.memory.copy_blocks(target, source, rows * heads, block_bytes)
+
     def bind_input(self, binding: Any, name: str) -> None:
         """Ties this memory to a graph input of an IOBinding."""
         kind = _element_type(self._dtype)
@@ -124,6 +173,10 @@ class DeviceBuffer:
         )
 
 
+def _in_host(values: Array) -> Blocks:
+    return Blocks(values, values.shape[2] * values.shape[3] * values.itemsize)
+
+
 def _element_type(dtype: str) -> Any:
     """What ONNX Runtime is told that an address holds: numpy's type, ONNX's number of bfloat16."""
     return _ONNX_BFLOAT16 if dtype == "bfloat16" else numpy_dtype(dtype).type
@@ -137,67 +190,3 @@ def allocate_on_device(memory: DeviceMemory, shape: tuple[int, ...], dtype: str)
     """
     block = _Block(memory, math.prod(shape) * dtype_bytes(dtype))
     return DeviceBuffer(block, block.address, shape, dtype)
-
-
-class OrtValueBuffer:
-    """Device memory that ONNX Runtime allocates and only it can address. It has no row views."""
-
-    __slots__ = ("_dtype", "_shape", "_value")
-
-    def __init__(
-        self, shape: tuple[int, ...], dtype: str, device_type: str, device_id: int
-    ) -> None:
-        """Allocates zeros.
-
-        Raises:
-            OutOfMemoryError: the device refuses the bytes.
-        """
-        kind = numpy_dtype(dtype)
-        self._shape = shape
-        self._dtype = dtype
-        try:
-            self._value: Any = onnxruntime().OrtValue.ortvalue_from_shape_and_type(
-                list(shape), kind.type, device_type, device_id
-            )
-        except Exception as error:
-            raise OutOfMemoryError(
-                f"{math.prod(shape) * kind.itemsize} bytes on {device_type} {device_id} for a "
-                f"buffer of {dtype}{list(shape)} were refused: {first_line(error)} "
-                f"Lower `kv.budget`, `context_tokens` or `scheduler.max_rows`."
-            ) from error
-        self._value.update_inplace(np.zeros(shape, kind))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape."""
-        return self._shape
-
-    @property
-    def dtype(self) -> str:
-        """Numpy's name of the dtype."""
-        return self._dtype
-
-    def rows(self, start: int, count: int) -> OrtValueBuffer:
-        """Refused: the memory is a handle, not an address.
-
-        Raises:
-            BackendError: always; the backend says `has_row_views` is False.
-        """
-        raise BackendError("buffers of this backend have no row views; see `has_row_views`")
-
-    def write(self, values: Array) -> None:
-        """Copies `values` (same shape and dtype) to the device."""
-        check_like(self, values)
-        self._value.update_inplace(np.ascontiguousarray(values))
-
-    def read(self) -> Array:
-        """A copy in host memory."""
-        return np.asarray(self._value.numpy())
-
-    def bind_input(self, binding: Any, name: str) -> None:
-        """Ties this memory to a graph input of an IOBinding."""
-        binding.bind_ortvalue_input(name, self._value)
-
-    def bind_output(self, binding: Any, name: str) -> None:
-        """Ties this memory to a graph output of an IOBinding."""
-        binding.bind_ortvalue_output(name, self._value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -32,8 +32,8 @@ class Bindable(Protocol):
 class OrtBinding:
     """Buffers tied to a session; run as often as needed. Keeps its buffers alive.
 
-    `copied` names the inputs that the runtime copied to the device when they were bound, and that
-    must therefore be bound anew before each run.
+    `copied` names the inputs that the runtime copies to the device when they are bound, and that
+    must therefore be bound anew by each run.
     """
 
     __slots__ = ("_binding", "_buffers", "_copied", "_run_options", "_session")
@@ -123,15 +123,16 @@ class OrtSession:
         self._check("input", self._inputs, inputs)
         self._check("output", self._outputs, outputs)
         binding = self._alive().io_binding()
-        for name, buffer in inputs.items():
-            cast(Bindable, buffer).bind_input(binding, name)
-        for name, buffer in outputs.items():
-            cast(Bindable, buffer).bind_output(binding, name)
         copied = {
             name: cast(Bindable, buffer)
             for name, buffer in inputs.items()
             if not self._on_host and isinstance(buffer, HostBuffer)
         }
+        for name, buffer in inputs.items():
+            if name not in copied:  # these are bound by each run, with what they hold then
+                cast(Bindable, buffer).bind_input(binding, name)
+        for name, buffer in outputs.items():
+            cast(Bindable, buffer).bind_output(binding, name)
         make = InterruptibleOrtBinding if self._is_interruptible else OrtBinding
         return make(self, binding, (*inputs.values(), *outputs.values()), copied)
 
@@ -183,14 +184,16 @@ def load_session(
     session_options: Any,
     *,
     devices: Sequence[Any] | None = None,
+    read: Callable[[Any, str], Placement] = read_placement,
     on_host: bool = True,
     one_run_at_a_time: bool = False,
 ) -> OrtSession:
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
 
     `devices`: OrtEpDevices of a plugin provider, which gives the CPU where it is asked for by its
-    name. `on_host` False where the graph's inputs lie in a memory of the device's own. Where the
-    process has one pool of threads for all sessions, this one joins it.
+    name. `read` finds the places of a session's nodes. `on_host` False where the graph's inputs lie
+    in a memory of the device's own. Where the process has one pool of threads for all sessions,
+    this one joins it.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
@@ -212,7 +215,7 @@ def load_session(
             enable_fallback=0,  # or the wrapper retries on the CPU and only prints it
             **by_name,
         )
-        placement = read_placement(session, provider)
+        placement = read(session, provider)
         is_interruptible = not runs_as_one(session)
     except Exception as error:
         raise BundleError(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from twostroke.engine.health import FAILURE_KINDS, Health, HealthState
 from twostroke.engine.limits import EngineStats
 from twostroke.life.metrics import Tally
 from twostroke.model import Model
@@ -24,10 +25,11 @@ _REASONS |= {"aborted": "abort", "error": "error"}  # vLLM's words
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A model and its engine's counters, read once for a whole page."""
+    """A model, its engine's counters and its health, read once for a whole page."""
 
     model: Model
     stats: EngineStats
+    health: Health
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Family:
 
 def families() -> Iterable[Family]:
     """Every metric of a model, in the order of the page."""
+    yield from _HEALTH
     yield from _LOAD
     yield from _WORK
     yield from _STAGES
@@ -98,6 +101,38 @@ def _memory(shown: Shown) -> Mapping[Labels, float]:
     return {(kind,): report[f"{kind}_bytes"] for kind in kinds}
 
 
+def _failures(shown: Shown) -> Mapping[Labels, float]:
+    counted = shown.health.failures
+    return {(kind,): counted.get(kind, 0) for kind in FAILURE_KINDS}
+
+
+_HEALTH = (
+    Family(
+        "backend_healthy",
+        "gauge",
+        "1 where the model can answer; 0 while its sessions are made anew, or given up.",
+        lambda shown: {(): shown.health.state is HealthState.READY},
+    ),
+    Family(
+        "run_failures_total",
+        "counter",
+        "Runs that failed, hung or lost the device, and logits that were no numbers.",
+        _failures,
+        ("kind",),
+    ),
+    Family(
+        "backend_rebuilds_total",
+        "counter",
+        "How often lost sessions were made anew.",
+        lambda shown: {(): shown.health.num_rebuilds},
+    ),
+    Family(
+        "hung_threads",
+        "gauge",
+        "Runs that were given up and never came back; each holds its memory.",
+        lambda shown: {(): shown.health.num_hung_threads},
+    ),
+)
 _LOAD = (
     Family("num_requests_running", "gauge", "Sequences that hold a row.", _stat("num_running")),
     Family("num_requests_waiting", "gauge", "Sequences in the queue.", _stat("num_waiting")),

@@ -91,7 +91,7 @@ class _Models(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """A family with the samples of every model."""
-        shown = [Shown(model, model.engine.stats()) for model in self.models]
+        shown = [Shown(model, model.engine.stats(), model.engine.health()) for model in self.models]
         for family in families():
             yield _metric(family, shown)
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Sequence
 
+from twostroke.testing.kit.binding_check import BINDING_CHECKS
 from twostroke.testing.kit.bundles import KitBundle
 from twostroke.testing.kit.card import Card, Outcome, Result, Verdict, closing_line
 from twostroke.testing.kit.checking import Check
@@ -18,6 +19,7 @@ from twostroke.testing.kit.subject import Subject
 CHECKS: tuple[Check, ...] = (
     *DEVICE_CHECKS,
     *GRAPH_CHECKS,
+    *BINDING_CHECKS,
     *PARITY_CHECKS,
     *LIFE_CHECKS,
     MEMORY_CHECK,

@@ -23,7 +23,11 @@ from twostroke.types import Stroke
 NUM_ROWS = 4
 CONTEXT_TOKENS = 64
 
-DEFAULT_TOLERANCE = 1e-3
+TOLERANCES = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 2e-2}
+"""How far logits may differ as a share of the largest, by the precision of a bundle's weights."""
+
+QUANTISED_TOLERANCE = 5e-2
+"""Kernels round activations too, and do so in another way for one row than for several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,9 @@ class Subject:
     """One backend with its options. Owns what the checks opened; close it.
 
     `make_bundle` writes the bundle to test on; None: the kit's own (see `kit.bundles`), in
-    `precision` fp32 or fp16. `partner` is the backend to hand KV caches to and from, and to take
-    logits from where the bundle has no reference of its own; usually the CPU's.
+    `precision` fp32 or fp16. `tolerance` None: what `TOLERANCES` says. `partner` is the backend to
+    hand KV caches to and from, and to take logits from where the bundle has no reference of its
+    own; usually the CPU's.
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class Subject:
         options: Mapping[str, Any] | None = None,
         *,
         device_index: int = 0,
-        tolerance: float = DEFAULT_TOLERANCE,
+        tolerance: float | None = None,
         precision: str = "fp32",
         make_bundle: BundleMaker | None = None,
         partner: BackendSpec | None = None,
@@ -60,7 +65,7 @@ class Subject:
         self.spec = spec
         self.options = dict(options or {})
         self.device_index = device_index
-        self.tolerance = tolerance
+        self._tolerance = tolerance
         self._partner = partner
         self._make_bundle = make_bundle or bundle_maker(spec, precision)
         self._owned = ExitStack()
@@ -128,6 +133,13 @@ class Subject:
     def opened_bundle(self) -> Bundle:
         """The bundle, checked."""
         return open_bundle(self.bundle.root)
+
+    @functools.cached_property
+    def tolerance(self) -> float:
+        """How far logits may differ, as a share of the largest."""
+        if self._tolerance is not None:
+            return self._tolerance
+        return TOLERANCES.get(self.opened_bundle.manifest.precision, QUANTISED_TOLERANCE)
 
     @property
     def partner(self) -> BackendSpec | None:

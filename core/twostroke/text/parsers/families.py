@@ -11,11 +11,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from twostroke.text.parsers.call_forms import (
+    CODER,
+    DEEPSEEK,
+    DEEPSEEK_CONTROL,
+    GLM,
+    HERMES,
+    LIST,
+    LLAMA,
+    LLAMA_CONTROL,
+    MINIMAX,
+    PYTHON,
+    PYTHON_MARKED,
+)
 from twostroke.text.parsers.harmony import CONTROL, Harmony
 from twostroke.text.parsers.sections import Sections
 from twostroke.text.parsers.spec import (
     GENERIC,
-    ArgumentTags,
     CallForm,
     CallStyle,
     ParserSpec,
@@ -27,64 +39,6 @@ from twostroke.text.parsers.spec import (
 Make = Callable[[ParserSpec, Setup], SectionParser]
 _API_VERSION = 1
 _THINK = Tag("<think>", "</think>")
-_HERMES = CallForm(
-    begin="<tool_call>",
-    end="</tool_call>",
-    before_name='<tool_call>\n{"name": "',
-    before_arguments='", "arguments": ',
-    after="}\n</tool_call>",
-    separator="\n",
-)
-_CODER = CallForm(
-    begin="<tool_call>",
-    end="</tool_call>",
-    before_name="<tool_call>\n<function=",
-    before_arguments=">\n",
-    after="</function>\n</tool_call>",
-    separator="\n",
-    style=CallStyle.TAGGED,
-    argument=ArgumentTags("<parameter=", ">\n", "\n</parameter>\n"),
-)
-_LLAMA = CallForm(
-    begin="<|python_tag|>",
-    end="",
-    before_name='{"name": "',
-    before_arguments='", "parameters": ',
-    after="}",
-    separator="; ",
-    is_bare=True,
-)
-_PYTHON = CallForm(
-    begin="",
-    end="",
-    opening="[",
-    before_name="",
-    before_arguments="(",
-    after=")",
-    separator=", ",
-    closing="]",
-    style=CallStyle.PYTHON,
-    is_bare=True,
-)
-_PYTHON_MARKED = replace(_PYTHON, begin="<|python_start|>", end="<|python_end|>", is_bare=False)
-_LLAMA_CONTROL = ("<|python_tag|>", "<|python_start|>", "<|python_end|>")
-_LIST: dict[str, Any] = {
-    "before_name": '{"name": "',
-    "before_arguments": '", "arguments": ',
-    "after": "}",
-    "separator": ", ",
-    "closing": "]",
-}
-_DEEPSEEK: dict[str, Any] = {
-    "begin": "<｜tool▁calls▁begin｜>",
-    "end": "<｜tool▁calls▁end｜>",
-    "opening": "<｜tool▁calls▁begin｜>",
-    "closing": "<｜tool▁calls▁end｜>",
-}
-_DEEPSEEK_CONTROL = (
-    *("<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-    *("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
-)
 
 
 def _short_id() -> str:
@@ -127,9 +81,9 @@ FAMILIES = (
             after="\n```<｜tool▁call▁end｜>",
             separator="\n",
             style=CallStyle.NAMED,
-            **_DEEPSEEK,
+            **DEEPSEEK,
         ),
-        control=_DEEPSEEK_CONTROL,
+        control=DEEPSEEK_CONTROL,
         priority=51,
     ),
     _family(
@@ -143,9 +97,9 @@ FAMILIES = (
             after="<｜tool▁call▁end｜>",
             separator="",
             style=CallStyle.NAMED,
-            **_DEEPSEEK,
+            **DEEPSEEK,
         ),
-        control=_DEEPSEEK_CONTROL,
+        control=DEEPSEEK_CONTROL,
         priority=50,
     ),
     _family(
@@ -174,7 +128,7 @@ FAMILIES = (
         "mistral",
         "Mistral before that: [TOOL_CALLS][{…}]",
         ["[TOOL_CALLS]"],
-        calls=CallForm("[TOOL_CALLS]", "", opening="[TOOL_CALLS][", **_LIST),
+        calls=CallForm("[TOOL_CALLS]", "", opening="[TOOL_CALLS][", **LIST),
         control=("[TOOL_CALLS]",),
         priority=40,
         new_call_id=_short_id,
@@ -184,8 +138,8 @@ FAMILIES = (
         "Granite 3 and Phi 4: <|tool_call|>[{…}]",
         ["<|tool_call|>"],
         tags=(_THINK, Tag("<response>", "</response>", "content")),
-        calls=CallForm("<|tool_call|>", "<|/tool_call|>", opening="<|tool_call|>[", **_LIST),
-        other_calls=(CallForm("<tool_call>", "", opening="<tool_call>[", **_LIST),),
+        calls=CallForm("<|tool_call|>", "<|/tool_call|>", opening="<|tool_call|>[", **LIST),
+        other_calls=(CallForm("<tool_call>", "", opening="<tool_call>[", **LIST),),
         control=("<|tool_call|>", "<|/tool_call|>", "<tool_call>", "<think>", "</think>"),
         priority=30,
     ),
@@ -194,7 +148,7 @@ FAMILIES = (
         "Phi 4 mini: functools[{…}]",
         ["functools["],
         tags=(_THINK,),
-        calls=CallForm("functools", "", opening="functools[", **_LIST),
+        calls=CallForm("functools", "", opening="functools[", **LIST),
         control=("<think>", "</think>"),
         priority=31,
     ),
@@ -204,9 +158,9 @@ FAMILIES = (
         ["func_name1(param"],
         ["python list", "ipython"],
         tags=(_THINK,),
-        calls=_PYTHON,
-        other_calls=(_PYTHON_MARKED, _LLAMA),
-        control=_LLAMA_CONTROL,
+        calls=PYTHON,
+        other_calls=(PYTHON_MARKED, LLAMA),
+        control=LLAMA_CONTROL,
         priority=21,
     ),
     _family(
@@ -216,18 +170,39 @@ FAMILIES = (
         ["<|python_start|>"],
         ["Environment: ipython", '"parameters"'],
         tags=(_THINK,),
-        calls=_LLAMA,
-        other_calls=(_PYTHON, _PYTHON_MARKED),
-        control=_LLAMA_CONTROL,
+        calls=LLAMA,
+        other_calls=(PYTHON, PYTHON_MARKED),
+        control=LLAMA_CONTROL,
         priority=20,
+    ),
+    _family(
+        "minimax",
+        "MiniMax M2: each argument in tags of its own",
+        ["<minimax:tool_call>"],
+        tags=(_THINK,),
+        calls=MINIMAX,
+        control=("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>"),
+        priority=13,
+    ),
+    _family(
+        "glm4",
+        "GLM 4.5 and later: names and values of arguments in tags",
+        ["<tool_call>", "<arg_key>"],
+        tags=(_THINK,),
+        calls=GLM,
+        control=(
+            *("<tool_call>", "</tool_call>", "<think>", "</think>"),
+            *("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        ),
+        priority=12,
     ),
     _family(
         "qwen3_coder",
         "Qwen3-Coder: each argument in tags of its own",
         ["<tool_call>", "<function="],
         tags=(_THINK,),
-        calls=_CODER,
-        other_calls=(replace(_CODER, begin="<function=", before_name="<function="),),
+        calls=CODER,
+        other_calls=(replace(CODER, begin="<function=", before_name="<function="),),
         control=("<tool_call>", "</tool_call>", "<think>", "</think>"),
         priority=11,
     ),
@@ -236,7 +211,7 @@ FAMILIES = (
         "Hermes, Qwen 2.5 and 3, SmolLM3, Granite 4: <tool_call>{…}</tool_call>",
         ["<tool_call>"],
         tags=(_THINK,),
-        calls=_HERMES,
+        calls=HERMES,
         control=("<tool_call>", "</tool_call>", "<think>", "</think>"),
         priority=10,
     ),
@@ -245,7 +220,7 @@ FAMILIES = (
         "every other model: calls as Hermes writes them, reasoning in <think>",
         [""],
         tags=(_THINK,),
-        calls=_HERMES,
+        calls=HERMES,
         control=("<tool_call>", "</tool_call>", "<think>", "</think>"),
         priority=-1000,
     ),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from twostroke.text.parsers.spec import ArgumentTags, CallForm
 from twostroke.text.parsers.tagged_values import TaggedValue, value_of
 
 _MAX_WORD_CHARS = 512
+_NAME = re.compile(r"[\w.:/-]{1,128}")
 
 
 class _At(enum.Enum):
@@ -83,15 +85,19 @@ class TaggedCalls(CallSection):
         form = self._form
         end = form.before_arguments.strip()
         opening = form.before_name.removeprefix(form.begin).strip()
-        head = word.removesuffix(end).removeprefix(opening).strip()
+        text = self._word.lstrip()
+        # Without a marker the line's end is the end of the name, or the tag that follows.
+        is_over = word.endswith(end) if end else text[-1:] in ("\n", "<") and len(text) > 1
+        rest = "<" if not end and text.endswith("<") else ""
+        head = word.removesuffix(end or "<").removeprefix(opening).strip()
         is_begun = opening.startswith(word[: len(opening)])
         if not is_begun or len(word) > _MAX_WORD_CHARS:
             self._give_up()
-        elif word.endswith(end) and len(word) > len(opening):
-            if not head or (self._only is not None and head not in self._only):
+        elif is_over and len(word) > len(opening):
+            if not _NAME.fullmatch(head) or (self._only is not None and head not in self._only):
                 self._give_up()
                 return
-            self._word, self._at, self._has_arguments = "", _At.BETWEEN, False
+            self._word, self._at, self._has_arguments = rest, _At.BETWEEN, False
             self._schema = self._schemas.get(head, {})
             self._announce(head)
 
@@ -103,6 +109,8 @@ class TaggedCalls(CallSection):
             self._word, self._at = "", _At.AFTER
             self._argue("}" if self._has_arguments else "{}")
             self._end_call()
+            if self._end_of_call == self._form.end:
+                self._leave("")
         elif word and not before_key.startswith(word) and not self._end_of_call.startswith(word):
             self._give_up()
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import gc
 
 import numpy as np
@@ -16,32 +15,9 @@ from twostroke.backends.ort import (
     load_session,
 )
 from twostroke.errors import BackendError, OutOfMemoryError
+from twostroke.testing.host_as_device import HostAsDevice
 from twostroke.testing.onnx_bundles import TinyModel, write_graphs
 from twostroke.types import Stroke
-
-
-class HostAsDevice:
-    """A "device" whose memory is the host's, reached through addresses only."""
-
-    ort_device = ("cpu", 0)
-
-    def __init__(self) -> None:
-        self.blocks: dict[int, ctypes.Array] = {}
-
-    def allocate(self, num_bytes: int) -> int:
-        block = ctypes.create_string_buffer(num_bytes + 64)
-        address = (ctypes.addressof(block) + 63) // 64 * 64
-        self.blocks[address] = block
-        return address
-
-    def free(self, address: int) -> None:
-        del self.blocks[address]
-
-    def copy_in(self, address: int, values: np.ndarray) -> None:
-        ctypes.memmove(address, values.ctypes.data, values.nbytes)
-
-    def copy_out(self, values: np.ndarray, address: int) -> None:
-        ctypes.memmove(values.ctypes.data, address, values.nbytes)
 
 
 def test_rows_are_views_at_their_offset():
@@ -65,6 +41,43 @@ def test_a_view_in_another_shape_shares_memory():
     assert buffer.read().reshape(-1).tolist() == [*range(8), 0, 0, 0, 0]
     with pytest.raises(BackendError, match="cannot be seen as"):
         buffer.reshaped((13,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_front_of_all_heads_is_reached_without_the_rest(dtype):
+    memory = HostAsDevice()
+    whole = allocate_on_device(memory, (3, 2, 8, 4), dtype)
+    stored = whole.read().dtype
+    everything = np.arange(3 * 2 * 8 * 4).reshape(3, 2, 8, 4).astype(stored)
+    whole.write(everything)
+    assert np.array_equal(whole.read_front(3), everything[:, :, :3])
+    assert whole.read_front(0).shape == (3, 2, 0, 4)
+    wanted = everything[1:2].copy()
+    wanted[:, :, :5] = everything[2:, :, 2:7]  # not contiguous
+    whole.rows(1, 1).write_front(everything[2:, :, 2:7])
+    assert np.array_equal(whole.read()[1:2], wanted)
+    assert np.array_equal(whole.read()[::2], everything[::2])
+    with pytest.raises(BackendError, match="cannot take"):
+        whole.write_front(np.zeros((3, 2, 9, 4), stored))
+    with pytest.raises(BackendError, match="cannot take"):
+        whole.write_front(np.zeros((3, 2, 2, 4), np.int64))
+
+
+def test_tokens_go_from_buffer_to_buffer_on_the_device():
+    memory = HostAsDevice()
+    small, large = (allocate_on_device(memory, (2, 3, n, 4), "float16") for n in (4, 16))
+    values = np.arange(2 * 3 * 4 * 4, dtype=np.float16).reshape(2, 3, 4, 4)
+    small.write(values)
+    large.write(np.full(large.shape, 9, np.float16))
+    assert large.rows(1, 1).copy_front(small.rows(0, 1), 3)
+    assert memory.num_copies_out == 0
+    found = large.read()
+    assert np.array_equal(found[1, :, :3], values[0, :, :3])
+    assert (found[0] == 9).all()
+    assert (found[1, :, 3:] == 9).all()
+    other = allocate_on_device(HostAsDevice(), (2, 3, 4, 4), "float16")
+    assert not large.copy_front(other, 3)
+    assert not large.copy_front(allocate_host((2, 3, 4, 4), "float16"), 3)
 
 
 def test_reading_copies():

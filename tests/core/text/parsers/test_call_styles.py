@@ -99,6 +99,17 @@ def test_tags_need_no_line_breaks_and_no_outer_tag():
     assert calls_of("qwen3_coder", inner) == ("Done.", expected * 2)
 
 
+def test_tags_of_other_families_need_no_line_breaks():
+    glm = "<tool_call>f<arg_key>text</arg_key>\n<arg_value>a</arg_value></tool_call>"
+    assert calls_of("glm4", glm) == ("", [("f", '{"text": "a"}')])
+    assert calls_of("glm4", "<tool_call>f</tool_call>") == ("", [("f", "{}")])
+    no_call = '<tool_call>\n{"name": "f"}\n</tool_call>'
+    assert calls_of("glm4", no_call) == (no_call, [])
+    invoke = '<invoke name="f"><parameter name="count">1</parameter></invoke>'
+    section = f"<minimax:tool_call>{invoke}{invoke}</minimax:tool_call> Done."
+    assert calls_of("minimax", section) == ("Done.", [("f", '{"count": 1}')] * 2)
+
+
 @pytest.mark.parametrize(
     "text",
     ["<tool_call>\nhello\n</tool_call>", "<tool_call>\n<function=>\n</function>", "a < b <tool_c"],

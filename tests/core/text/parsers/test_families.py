@@ -61,6 +61,12 @@ ANSWERS = {
     "qwen3_coder": "Let me see.\n\n<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n"
     "<parameter=s>\n}</tool_call>\n</parameter>\n</function>\n</tool_call>\n"
     "<tool_call>\n<function=now>\n</function>\n</tool_call>",
+    "glm4": "Let me see.\n<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
+    "<arg_key>s</arg_key>\n<arg_value>}</tool_call></arg_value>\n</tool_call>\n"
+    "<tool_call>now\n</tool_call>",
+    "minimax": 'Let me see.\n<minimax:tool_call>\n<invoke name="add">\n'
+    '<parameter name="a">1</parameter>\n<parameter name="s">}</tool_call></parameter>\n'
+    '</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
     "pythonic": "Let me see.<|python_start|>[add(a=1, s='}</tool_call>'), now()]<|python_end|>",
     "llama3": 'Let me see.<|python_tag|>{"name": "add", "parameters": '
     '{"a": 1, "s": "}</tool_call>"}}; {"name": "now", "parameters": {}}',
@@ -95,7 +101,8 @@ def test_without_functions_nothing_is_taken_away(family):
 
 @pytest.mark.parametrize("family", SPECS)
 def test_the_arguments_of_a_call_that_is_cut_off_stay_as_they_are(family):
-    cuts = {"qwen3_coder": "<parameter=s", "pythonic": "s='}"}
+    cuts = {"qwen3_coder": "<parameter=s", "pythonic": "s='}", "glm4": "<arg_key>s"}
+    cuts["minimax"] = '<parameter name="s'
     text = ANSWERS[family].split(cuts.get(family, '"s"'))[0]
     _, _, calls = read_all_ways(family, text)
     assert [(name, arguments.rstrip(", ")) for name, arguments in calls] == [("add", '{"a": 1')]
@@ -233,6 +240,8 @@ def test_white_space_of_a_plain_answer_is_kept():
         ("Respond with [func_name1(params_name1=params_value1)]. <|python_tag|>", "pythonic"),
         ("Environment: ipython, answer with a python list of the calls", "pythonic"),
         ("<tool_call>\n<function=f>", "qwen3_coder"),
+        ("<tool_call>{name}\n<arg_key>{key}</arg_key>", "glm4"),
+        ("<minimax:tool_call> <tool_call>", "minimax"),
         ("{{ messages }}", "generic"),
     ],
 )

@@ -1,0 +1,135 @@
+"""Memory of the GPU that WebGPU drives: opaque buffers that only ONNX Runtime can fill and read.
+
+Its Python interface neither allocates nor writes them. A graph that copies its input does both:
+its output is bound to the device, newly or onto a buffer that is there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from twostroke.backends.ort import check_like, first_line, numpy_dtype, onnxruntime
+from twostroke.backends.protocol import Array
+from twostroke.errors import BackendError, OutOfMemoryError
+from twostroke.testing import onnx_wire
+
+_DEVICE = ("webgpu", 0)
+_PROVIDER = "WebGpuExecutionProvider"
+
+
+class WebGpuMemory:
+    """Copies arrays to the GPU, new or onto what is there. Owns a session for each dtype.
+
+    The sessions hold the GPU, so each buffer holds on to this: memory that is given back after the
+    last session has gone ends the process.
+    """
+
+    def __init__(self, provider_options: dict[str, str]) -> None:
+        """Opens the GPU; raises what ONNX Runtime raises where there is none."""
+        self._provider_options = provider_options
+        self._sessions: dict[str, Any] = {}
+        self.upload(np.zeros((1,), np.float32))
+
+    def upload(self, values: Array, onto: Any = None) -> Any:
+        """A copy of `values` on the GPU, as an OrtValue: `onto`, which is mutated, or a new one."""
+        session = self._session(values.dtype.name)
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", np.asarray(values, order="C"))
+        if onto is None:
+            binding.bind_output("y", *_DEVICE)
+        else:
+            binding.bind_ortvalue_output("y", onto)
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[0]
+
+    def _session(self, dtype: str) -> Any:
+        if dtype not in self._sessions:
+            runtime = onnxruntime()
+            options = runtime.SessionOptions()
+            options.log_severity_level = 4  # what fails is raised
+            self._sessions[dtype] = runtime.InferenceSession(
+                _copy_graph(dtype),
+                options,
+                providers=[(_PROVIDER, dict(self._provider_options))],
+                enable_fallback=0,
+            )
+        return self._sessions[dtype]
+
+
+class WebGpuBuffer:
+    """A shape on the GPU. It has no row views and no address."""
+
+    __slots__ = ("_dtype", "_memory", "_shape", "_value")
+
+    def __init__(self, memory: WebGpuMemory, shape: tuple[int, ...], dtype: str) -> None:
+        """Allocates zeros.
+
+        Raises:
+            OutOfMemoryError: the GPU refuses the bytes.
+        """
+        self._memory = memory
+        self._value: Any = None
+        self._shape = shape
+        self._dtype = dtype
+        kind = numpy_dtype(dtype)
+        try:
+            self._value = memory.upload(np.zeros(shape, kind))
+        except Exception as error:  # ONNX Runtime's errors share no base of their own
+            raise OutOfMemoryError(
+                f"{math.prod(shape) * kind.itemsize} bytes on the GPU for a buffer of "
+                f"{dtype}{list(shape)} were refused: {first_line(error)} Lower `kv.budget`, "
+                f"`context_tokens` or `scheduler.max_rows`."
+            ) from error
+
+    def __del__(self) -> None:
+        self._value = None  # before the sessions that it came from
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return self._shape
+
+    @property
+    def dtype(self) -> str:
+        """Numpy's name of the dtype."""
+        return self._dtype
+
+    def rows(self, start: int, count: int) -> WebGpuBuffer:
+        """Refused: the memory is a handle, not an address.
+
+        Raises:
+            BackendError: always; the backend says `has_row_views` is False.
+        """
+        raise BackendError("buffers of this backend have no row views; see `has_row_views`")
+
+    def write(self, values: Array) -> None:
+        """Copies `values` (same shape and dtype) to the GPU."""
+        check_like(self, values)
+        self._memory.upload(values, self._value)
+
+    def read(self) -> Array:
+        """A copy in host memory."""
+        return np.asarray(self._value.numpy())
+
+    def bind_input(self, binding: Any, name: str) -> None:
+        """Ties this memory to a graph input of an IOBinding."""
+        binding.bind_ortvalue_input(name, self._value)
+
+    def bind_output(self, binding: Any, name: str) -> None:
+        """Ties this memory to a graph output of an IOBinding."""
+        binding.bind_ortvalue_output(name, self._value)
+
+
+def _copy_graph(dtype: str) -> bytes:
+    """An .onnx file: y is a copy of x, whatever its shape."""
+    return onnx_wire.model(
+        "copy",
+        [onnx_wire.node("Identity", ["x"], ["y"])],
+        [onnx_wire.free_value_info("x", dtype)],
+        [onnx_wire.free_value_info("y", dtype)],
+        [],
+        {"": 21},
+    )
