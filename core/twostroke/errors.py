@@ -103,6 +103,7 @@ class EngineError(TwostrokeError):
 class HungRunError(EngineError):
     """A run took longer than any run should, and was ended or given up."""
 
+    status = 500
     code = "run_hung"
 
 
@@ -175,6 +176,7 @@ class UnavailableError(TwostrokeError):
 class UnhealthyError(UnavailableError):
     """The model's sessions were lost, and are being made anew or were given up."""
 
+    status = 503
     code = "model_unhealthy"
 
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from twostroke.config import ModelConfig
     from twostroke.model import Model
 
+# How long a thread may run Python while others wait for the GIL. Event loop and engine need it
+# often and for microseconds; Python's 5 ms is what a long chat would make each of them wait.
+_SWITCH_INTERVAL_S = 0.001
+
 ABOUT = """\
 Loads the models of the YAML and answers over HTTP until Ctrl-C or SIGTERM, after which running
 streams may finish. A model that is not exported yet is exported first, once."""
@@ -47,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from twostroke.model.shared_threads import share_threads_of
     from twostroke.server.run import serve
 
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     plugins = load_plugins(config.plugins.block)
     share_threads_of(config.models, plugins)
 

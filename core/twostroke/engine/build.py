@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
-from twostroke.bundle.manifest import GraphFact, Manifest
 from twostroke.engine.chunk_probe import settle_chunks
 from twostroke.engine.engine import Engine
+from twostroke.engine.engine_plan import (
+    Dialects,
+    buckets_of,
+    chosen_graphs,
+    context_of,
+    first_extent,
+    plan_engine,
+    with_chunk,
+)
 from twostroke.engine.exactness import open_speculation, reuses_answers
-from twostroke.engine.handover import share_memory
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.kv_cache import KVCache
-from twostroke.engine.kv_extent import Buckets, Extent
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS, EngineLimits
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.open_store import open_store
 from twostroke.engine.rebuild import Rebuild, ReopenBackends
 from twostroke.engine.runner import Runner
 from twostroke.engine.scheduler import Scheduler
-from twostroke.errors import ConfigError
 from twostroke.grammar import Grammars
 from twostroke.life.memory import (
     MemoryPlan,
-    kv_bytes_per_token,
     kv_capacity,
-    plan_memory,
 )
-from twostroke.life.needs import engine_needs
-from twostroke.life.roofline import engine_bounds
+from twostroke.life.roofline import Bounds, engine_bounds
 from twostroke.life.timeline import Clock
 from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
-Dialects = Mapping[Stroke, str]
 
 
 def build_engine(
@@ -65,71 +66,65 @@ def build_engine(
             other's cache.
         PlacementError, BundleError: from the backends, or a dialect that the bundle lacks.
     """
-    manifest = bundle.manifest
-    limits = _with_chunk(limits, prefill_backend)
-    context_tokens = _context(manifest, limits)
-
-    def plan_on(prefill: Backend, decode: Backend) -> MemoryPlan:
-        return _plan(bundle, prefill, decode, context_tokens, limits, dialects or {})
-
-    def open_on(prefill: Backend, decode: Backend) -> Runner:
-        return open_runner(
-            bundle,
-            prefill,
-            decode,
-            num_rows=plan.num_rows,
-            context_tokens=context_tokens,
-            dialects=dialects,
-            extent=_first_extent(plan),
-        )
-
+    limits = with_chunk(limits, prefill_backend)
+    context_tokens = context_of(bundle.manifest, limits)
+    plan_on = functools.partial(
+        plan_engine,
+        bundle,
+        context_tokens=context_tokens,
+        limits=limits,
+        dialects=dialects or {},
+    )
     backends = prefill_backend, decode_backend
     plan = plan_on(*backends)
+    open_on = functools.partial(
+        open_runner,
+        bundle,
+        num_rows=plan.num_rows,
+        context_tokens=context_tokens,
+        dialects=dialects,
+        extent=first_extent(plan),
+    )
     runner = open_on(*backends)
-    if runner.decodes_alone and plan.num_rows > 1:
-        log.warning(
-            "%s: the decode graph answers a new KV cache at each step, so sequences decode one "
-            "at a time",
-            manifest.name,
-        )
-    scheduler = _scheduler(bundle, runner, plan, limits, dialects or {})
     return Engine(
         runner,
-        scheduler,
+        _scheduler(bundle, runner, plan, limits, dialects or {}),
         context_tokens=context_tokens,
-        eos_ids=frozenset(manifest.tokens.eos_ids),
+        eos_ids=frozenset(bundle.manifest.tokens.eos_ids),
         memory_plan=plan,
         idle_after_s=idle_after_s,
-        bundle_context_tokens=manifest.context_tokens,
+        bundle_context_tokens=bundle.manifest.context_tokens,
         request_timeout_s=limits.request_timeout_s,
         clock=clock,
         recovery=limits.recovery,
-        reopen=Rebuild(
-            backends,
-            plan.num_rows,
-            plan=plan_on,
-            open_runner=open_on,
-            reopen_backends=reopen_backends,
-        ),
+        reopen=Rebuild(backends, plan.num_rows, plan_on, open_on, reopen_backends),
         grammars=_grammars(bundle),
-        bounds=engine_bounds(
-            manifest,
-            {
-                stroke: (fact, bundle.graph(stroke, fact.dialect))
-                for stroke, fact in chosen_graphs(bundle, dialects or {}).items()
-            },
-            {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
-        ),
+        bounds=_bounds(bundle, dialects or {}, backends),
     )
+
+
+def _bounds(bundle: Bundle, dialects: Dialects, backends: tuple[Backend, Backend]) -> Bounds:
+    graphs = {
+        stroke: (fact, bundle.graph(stroke, fact.dialect))
+        for stroke, fact in chosen_graphs(bundle, dialects).items()
+    }
+    prefill, decode = backends
+    return engine_bounds(bundle.manifest, graphs, {Stroke.PREFILL: prefill, Stroke.DECODE: decode})
 
 
 def _scheduler(
     bundle: Bundle, runner: Runner, plan: MemoryPlan, limits: EngineLimits, dialects: Dialects
 ) -> Scheduler:
-    context_tokens = _context(bundle.manifest, limits)
+    context_tokens = context_of(bundle.manifest, limits)
+    if runner.decodes_alone and plan.num_rows > 1:
+        log.warning(
+            "%s: the decode graph answers a new KV cache at each step, so sequences decode one "
+            "at a time",
+            bundle.manifest.name,
+        )
     has_answers = reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
     return Scheduler(
-        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total, _buckets(plan)),
+        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total, buckets_of(plan)),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,
@@ -144,43 +139,12 @@ def _scheduler(
     )
 
 
-def _buckets(plan: MemoryPlan) -> Buckets | None:
-    """The sizes of the KV cache where it takes what is allocated; None where that is free."""
-    if plan.touches_lazily:
-        return None
-    return Buckets(Extent(plan.num_rows, plan.capacity_tokens))
-
-
-def _first_extent(plan: MemoryPlan) -> Extent | None:
-    buckets = _buckets(plan)
-    return None if buckets is None else buckets.least
-
-
-def _with_chunk(limits: EngineLimits, prefill_backend: Backend) -> EngineLimits:
-    """The limits with a length of chunks: theirs, else what the backend advises, else ours."""
-    advised = prefill_backend.device.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS
-    return replace(limits, prefill_chunk_tokens=limits.prefill_chunk_tokens or advised)
-
-
 def _grammars(bundle: Bundle) -> Grammars:
     return Grammars(
         bundle.file("tokenizer.json") or bundle.root / "tokenizer.json",
         bundle.manifest.architecture.vocab_size,
         frozenset(bundle.manifest.tokens.eos_ids),
     )
-
-
-def _context(manifest: Manifest, limits: EngineLimits) -> int:
-    """The context of the sequences: what the limits say, at most the bundle's."""
-    context_tokens = limits.context_tokens or manifest.context_tokens
-    if context_tokens > manifest.context_tokens:
-        raise ConfigError(
-            [
-                f"context_tokens is {context_tokens}, the bundle {manifest.name!r} was exported "
-                f"for {manifest.context_tokens}. Lower it or export with a longer --context."
-            ]
-        )
-    return context_tokens
 
 
 def open_runner(
@@ -228,55 +192,3 @@ def _open(
     graph = open_graph(bundle, backend, stroke, dialects.get(stroke))
     opened.callback(graph.session.close)
     return graph
-
-
-def _plan(
-    bundle: Bundle,
-    prefill_backend: Backend,
-    decode_backend: Backend,
-    context_tokens: int,
-    limits: EngineLimits,
-    dialects: Dialects,
-) -> MemoryPlan:
-    """Weights, workspace and cache: one for both graphs, or one each; see `handover.shares_kv`."""
-    prefill, decode = chosen_graphs(bundle, dialects).values()
-    is_alike = prefill.dialect == decode.dialect
-    shares = is_alike and share_memory(prefill_backend, decode_backend)
-    facts = [decode] if shares else [prefill, decode]
-    layers = bundle.manifest.kv_layers
-    sizes = [kv_bytes_per_token(layers, fact.kv_dtype) for fact in facts]
-    spare = [
-        size for size, fact in zip(sizes, facts, strict=True) if fact.dialect == "standard"
-    ]  # a graph that concatenates writes into one row more than there are
-    needs = engine_needs(
-        bundle,
-        {stroke: bundle.graph(stroke, dialects.get(stroke)) for stroke in Stroke},
-        {Stroke.PREFILL: prefill_backend, Stroke.DECODE: decode_backend},
-        context_tokens=context_tokens,
-        chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
-        num_rows=limits.max_rows,
-    )
-    return plan_memory(
-        bytes_per_token=sum(sizes),
-        context_tokens=context_tokens,
-        max_rows=limits.max_rows,
-        budget_bytes=limits.kv_budget_bytes,
-        touches_lazily=prefill_backend.touches_lazily and decode_backend.touches_lazily,
-        spare_bytes_per_token=sum(spare),
-        needs=needs,
-    )
-
-
-def chosen_graphs(bundle: Bundle, dialects: Dialects) -> dict[Stroke, GraphFact]:
-    """The manifest's entry of each stroke's graph.
-
-    Raises:
-        BundleError: the bundle lacks a dialect.
-    """
-    facts = {}
-    for stroke in Stroke:
-        bundle.graph(stroke, dialects.get(stroke))  # refuses what the manifest does not hold
-        fact = bundle.manifest.graph(stroke, dialects.get(stroke))
-        assert fact is not None
-        facts[stroke] = fact
-    return facts

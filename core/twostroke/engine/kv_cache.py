@@ -218,7 +218,7 @@ class KVCache:
     def clear(self, *, is_lost: bool = False) -> None:
         """Frees every row and forgets every promise; `is_lost`: also what was touched."""
         if is_lost:
-            self._longest = [0] * self.num_rows
+            self._longest, self._longest_written = [0] * self.num_rows, 0
             if self.room is not None:
                 self.room.clear()
         self._states = [RowState.FREE] * self.num_rows

@@ -15,10 +15,11 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from twostroke.engine.prefix_store import StoredPrefix
+from twostroke.engine.prefix_store import Contents, StoredPrefix
 from twostroke.errors import ConfigError, EngineError
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ FORMAT = 1
 
 _MAX_HEADER_BYTES = 4096
 _MAX_WAITING = 8  # entries that wait to be written; more are not stored
+_MAX_FETCHED = 4  # entries in memory that were read before somebody needs them
 _SUFFIX = ".prefix"
 
 
@@ -45,6 +47,8 @@ class PrefixFiles:
         self._waiting: queue.Queue[StoredPrefix | None] = queue.Queue(_MAX_WAITING)
         self._deleted: set[str] = set()  # while they waited
         self._lock = threading.Lock()
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="twostroke-prefixes-read")
+        self._fetched: dict[str, Future[bytes]] = {}  # used by the engine's thread
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for left in folder.glob(f"*{_SUFFIX}.tmp"):
@@ -94,12 +98,30 @@ class PrefixFiles:
             return False
         return True
 
+    def fetch(self, entry: StoredPrefix) -> bool:
+        """Begins to read an entry in the background; True once `read` need not wait for it.
+
+        True as well where so many were fetched, and not read since, that `read` will have to do it.
+        """
+        name = self._path(entry).name
+        if name not in self._fetched:
+            if len(self._fetched) >= _MAX_FETCHED:
+                return True
+            self._fetched[name] = self._reader.submit(self._read, entry)
+        return self._fetched[name].done()
+
     def read(self, entry: StoredPrefix) -> bytes:
         """The contents of an entry, checked.
 
         Raises:
             EngineError: the file is gone or damaged.
         """
+        fetched = self._fetched.pop(self._path(entry).name, None)
+        # Others that nobody has come for are fetched again if somebody does.
+        self._fetched = {name: one for name, one in self._fetched.items() if not one.done()}
+        return self._read(entry) if fetched is None else fetched.result()
+
+    def _read(self, entry: StoredPrefix) -> bytes:
         path = self._path(entry)
         try:
             with path.open("rb") as file:
@@ -128,9 +150,11 @@ class PrefixFiles:
         self._waiting.join()
 
     def close(self) -> None:
-        """Writes what waits, and ends the thread."""
+        """Writes what waits, and ends the threads."""
         self._waiting.put(None)
         self._thread.join()
+        self._reader.shutdown()
+        self._fetched.clear()
 
     def _write_all(self) -> None:
         while (entry := self._waiting.get()) is not None:
@@ -176,7 +200,7 @@ class PrefixFiles:
         return self._folder / f"{name.hexdigest()[:40]}{_SUFFIX}"
 
 
-def _checksum(ids: bytes, contents: bytes) -> str:
+def _checksum(ids: bytes, contents: Contents) -> str:
     digest = hashlib.sha256(ids)
     digest.update(contents)
     return digest.hexdigest()

@@ -12,6 +12,9 @@ from typing import Protocol
 
 from twostroke.engine.token_bytes import common_tokens, num_ids
 
+Contents = bytes | memoryview
+"""What the KV cache holds for a prefix: layer by layer, see `row_bytes`."""
+
 
 @dataclass(slots=True, eq=False)
 class StoredPrefix:
@@ -23,7 +26,7 @@ class StoredPrefix:
     scope: str
     ids: bytes
     num_bytes: int
-    contents: bytes | None = None
+    contents: Contents | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -42,7 +45,11 @@ class Files(Protocol):
         """Writes an entry in the background, then drops its contents; False: too much waits."""
         ...
 
-    def read(self, entry: StoredPrefix) -> bytes:
+    def fetch(self, entry: StoredPrefix) -> bool:
+        """Begins to read an entry in the background; True once `read` need not wait for it."""
+        ...
+
+    def read(self, entry: StoredPrefix) -> Contents:
         """The contents of an entry that was written; raises where they are not what was."""
         ...
 
@@ -80,7 +87,11 @@ class PrefixStore:
                 best = entry, num_tokens
         return best
 
-    def put(self, scope: str, ids: bytes, contents: bytes) -> None:
+    def is_at_hand(self, entry: StoredPrefix) -> bool:
+        """Whether an entry can be read at once; begins to fetch one that cannot."""
+        return entry.contents is not None or self._files is None or self._files.fetch(entry)
+
+    def put(self, scope: str, ids: bytes, contents: Contents) -> None:
         """Stores a prefix, unless there is one that begins with it."""
         alike = [entry for entry in self._entries.values() if entry.scope == scope]
         for entry in alike:
@@ -96,7 +107,7 @@ class PrefixStore:
         if self._files is None or self._files.write(entry):
             self._add(entry)
 
-    def read(self, entry: StoredPrefix) -> bytes:
+    def read(self, entry: StoredPrefix) -> Contents:
         """The contents of an entry.
 
         Raises:

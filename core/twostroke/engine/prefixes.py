@@ -10,10 +10,10 @@ What is lost when a row is needed, `row_worth` says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from twostroke.engine.kv_cache import KVCache, RowState
 from twostroke.engine.placement import choose_row
+from twostroke.engine.prefix_counts import PrefixCounts
 from twostroke.engine.prefix_index import PrefixIndex, unshared_tokens
 from twostroke.engine.prefix_store import PrefixStore, StoredPrefix
 from twostroke.engine.row_worth import RowWorth
@@ -28,17 +28,6 @@ MIN_STORED_TOKENS = 64
 """Fewer are not worth the bytes of a store, nor the reading of them."""
 
 _NEWCOMER = -1
-
-
-@dataclass(slots=True)
-class PrefixCounts:
-    """What reuse has come to, since the start."""
-
-    num_prompt_tokens: int = 0
-    num_cached_tokens: int = 0  # of those: not computed
-    num_hits: int = 0  # prompts that were not computed whole
-    num_copied_tokens: int = 0  # from row to row
-    num_restored_tokens: int = 0  # from the store
 
 
 class Prefixes:
@@ -73,16 +62,22 @@ class Prefixes:
         self._index = PrefixIndex(has_answers=has_answers)
         self._worth = RowWorth()
 
-    def awaits(self, sequence: Sequence, ahead: Iterable[Sequence]) -> bool:
+    def awaits(
+        self, sequence: Sequence, ahead: Iterable[Sequence], *, others_decode: bool = False
+    ) -> bool:
         """Whether one of those ahead will hold more of the prompt than any row does now.
 
         Much more where it was not begun; any more where it was, since then little is left to wait
         for. Each of `ahead` must be read before `sequence` or end, so that nobody waits for ever.
+        While `others_decode`, who would stand still meanwhile, also whether what is stored of the
+        prompt is still being read from a file.
         """
         if not self._may_reuse(sequence):
             return False
         _, num_held = self._longest(sequence)
-        _, num_held = self._longest_stored(sequence, num_held)
+        entry, num_held = self._longest_stored(sequence, num_held)
+        if others_decode and self.store and entry and not self.store.is_at_hand(entry):
+            return True
         for leader in ahead:
             if leader.phase is not Phase.PREFILL or not self._may_leave(leader):
                 continue
@@ -124,7 +119,7 @@ class Prefixes:
         sequence.row, sequence.num_cached_tokens = row, num_tokens
         while self._cache.num_excess_tokens:
             transfers += self._lose(self._cheapest(sequence), is_used_up=False)
-        self._count(sequence, transfers)
+        self.counts.add(sequence, transfers)
         return transfers
 
     def end(self, sequence: Sequence, *, keep: bool) -> None:
@@ -281,13 +276,3 @@ class Prefixes:
     def _touch(self, row: int) -> None:
         if self._cache.state(row) is RowState.KEPT:
             self._worth.use(row)
-
-    def _count(self, sequence: Sequence, transfers: Iterable[Transfer]) -> None:
-        self.counts.num_prompt_tokens += len(sequence.prompt_ids)
-        self.counts.num_cached_tokens += sequence.num_cached_tokens
-        self.counts.num_hits += sequence.num_cached_tokens > 0
-        for transfer in transfers:
-            if isinstance(transfer, RowCopy):
-                self.counts.num_copied_tokens += transfer.num_tokens
-            elif isinstance(transfer, RowRestore):
-                self.counts.num_restored_tokens += transfer.num_tokens

@@ -35,7 +35,6 @@ class Rebuild:
         self,
         backends: Backends,
         num_rows: int,
-        *,
         plan: Callable[[Backend, Backend], MemoryPlan],
         open_runner: Callable[[Backend, Backend], Runner],
         reopen_backends: ReopenBackends | None = None,

@@ -10,15 +10,24 @@ import numpy as np
 from twostroke.backends.protocol import Array, storage_dtype
 from twostroke.bundle.contract import past_names
 from twostroke.bundle.manifest import KVLayer
+from twostroke.engine.prefix_store import Contents
 
 
-def pack_row(values: Iterator[tuple[str, Array]]) -> bytes:
-    """The bytes of what `KVStore.read_row` answers, in its order."""
-    return b"".join(np.ascontiguousarray(tokens).data for _, tokens in values)
+def pack_row(
+    values: Iterator[tuple[str, Array]], layers: Sequence[KVLayer], dtype: str, num_tokens: int
+) -> Contents:
+    """A copy of what `KVStore.read_row` answers for `num_tokens`, in its order; copied once."""
+    kind = storage_dtype(dtype)
+    num_elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in layers) * num_tokens
+    packed, place = np.empty(num_elements, kind), 0
+    for _, tokens in values:  # [1, kv_heads, num_tokens, head_dim]
+        packed[place : place + tokens.size].reshape(tokens.shape)[...] = tokens
+        place += tokens.size
+    return packed.view(np.uint8).data
 
 
 def unpack_row(
-    contents: bytes, layers: Sequence[KVLayer], dtype: str, num_stored: int, num_tokens: int
+    contents: Contents, layers: Sequence[KVLayer], dtype: str, num_stored: int, num_tokens: int
 ) -> Iterator[tuple[str, Array]]:
     """The first `num_tokens` of `num_stored` tokens, as `KVStore.fill_row` takes them: views.
 

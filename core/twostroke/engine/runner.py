@@ -19,6 +19,7 @@ from twostroke.engine.kv_extent import Extent
 from twostroke.engine.kv_stores import KVStores
 from twostroke.engine.logits import Logits
 from twostroke.engine.open_graph import OpenGraph
+from twostroke.engine.prefix_store import Contents
 from twostroke.engine.row_bytes import pack_row, unpack_row
 from twostroke.types import Stroke, TokenId
 
@@ -147,11 +148,12 @@ class Runner:
         num_bytes, seconds = self._kv.take_handed()
         return HandOver(num_bytes, seconds, self.hand_over_way) if num_bytes else None
 
-    def save_row(self, row: int, num_tokens: int) -> bytes:
-        """The first tokens of a row, for `restore_row`."""
-        return pack_row(self._kv.read_row(row, num_tokens))
+    def save_row(self, row: int, num_tokens: int) -> Contents:
+        """A copy of the first tokens of a row, for `restore_row`; the row may be written then."""
+        values = self._kv.read_row(row, num_tokens)
+        return pack_row(values, self._layers, self._decode.kv_dtype, num_tokens)
 
-    def restore_row(self, row: int, contents: bytes, num_stored: int, num_tokens: int) -> None:
+    def restore_row(self, row: int, contents: Contents, num_stored: int, num_tokens: int) -> None:
         """Makes the first of the `num_stored` tokens in `contents` a row's, as `copy_row` does.
 
         Raises:

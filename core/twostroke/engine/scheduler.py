@@ -233,7 +233,8 @@ class Scheduler:
             if budget.left_tokens <= 0:
                 break
             if sequence.row is None:
-                if self.prefixes.awaits(sequence, self._ahead_of(sequence)):
+                ahead, others_decode = self._ahead_of(sequence), num_decode_runs > 0
+                if self.prefixes.awaits(sequence, ahead, others_decode=others_decode):
                     continue
                 transfers = self.prefixes.place(sequence)
                 budget.pass_s(self.budget.transfers.predict_s(transfers))

@@ -12,6 +12,7 @@ from twostroke.engine.handover import HandOver
 from twostroke.engine.health import EngineHealth
 from twostroke.engine.kv_extent import Extent
 from twostroke.engine.logits import Logits
+from twostroke.engine.prefix_store import Contents
 from twostroke.engine.run_bounds import RunBounds
 from twostroke.engine.runner import Runner
 from twostroke.engine.watch import RunWatch, WatchedRun
@@ -90,11 +91,11 @@ class WatchedRunner:
         """See `Runner.take_hand_over`."""
         return self.inner.take_hand_over()
 
-    def save_row(self, row: int, num_tokens: int) -> bytes:
+    def save_row(self, row: int, num_tokens: int) -> Contents:
         """See `Runner.save_row`."""
         return self._call(self.inner.save_row, row, num_tokens)
 
-    def restore_row(self, row: int, contents: bytes, num_stored: int, num_tokens: int) -> None:
+    def restore_row(self, row: int, contents: Contents, num_stored: int, num_tokens: int) -> None:
         """See `Runner.restore_row`."""
         self._call(self.inner.restore_row, row, contents, num_stored, num_tokens)
 

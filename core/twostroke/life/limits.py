@@ -12,8 +12,6 @@ import json
 import logging
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -25,6 +23,7 @@ from twostroke.backends.protocol import Backend, Binding, Device
 from twostroke.errors import TwostrokeError
 from twostroke.life.free_memory import free_memory_bytes
 from twostroke.life.limit_graphs import product_graph
+from twostroke.life.run_times import RunTimes, time_runs
 from twostroke.source import cache_root
 from twostroke.types import Stroke
 
@@ -33,7 +32,6 @@ log = logging.getLogger(__name__)
 _FORMAT = 1  # raised when something else is measured
 _SIDE = 2048  # of the matrices that are multiplied: larger than a core's cache
 _LEAST_READ_BYTES = 256 * 2**20
-_MIN_RUNS, _BUDGET_S = 3, 0.5
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _OPERATORS = {  # operator, dtype of a, of the weights, of y
     "fp32": ("MatMul", "float32", "float32", "float32"),
@@ -136,22 +134,31 @@ def measure(backend: Backend) -> DeviceLimits:
     """
     num_threads = int(backend.device.details.get("threads", 0)) or os.cpu_count() or 1
     was_busy = _others_run(num_threads)
-    peaks = {precision: _ops_per_s(backend, precision) for precision in _OPERATORS}
-    return DeviceLimits(_read_bytes_per_s(num_threads), peaks["fp32"], peaks["int8"], was_busy)
+    peaks = {precision: _products(backend, precision) for precision in _OPERATORS}
+    num_bytes, reads = _reads(num_threads)
+    is_steady = reads.is_steady and all(times.is_steady for times in peaks.values())
+    ops = {precision: _num_ops() / times.fastest_s for precision, times in peaks.items()}
+    return DeviceLimits(
+        num_bytes / reads.fastest_s, ops["fp32"], ops["int8"], was_busy or not is_steady
+    )
 
 
-def _read_bytes_per_s(num_threads: int) -> float:
-    """One pass over more memory than the caches hold, a part for each thread."""
+def _num_ops() -> float:
+    """Multiplications and additions of one product."""
+    return 2.0 * (_SIDE // 2) * _SIDE * _SIDE
+
+
+def _reads(num_threads: int) -> tuple[int, RunTimes]:
+    """Passes over more memory than the caches hold, a part for each thread; its bytes."""
     wanted = max(_LEAST_READ_BYTES, 2 * _cache_bytes())
     num_bytes = min(wanted, free_memory_bytes() // 4)
     memory = np.ones(num_bytes // 4, np.float32)  # written, or every page would be the same one
     parts = np.array_split(memory, num_threads)
     with ThreadPoolExecutor(num_threads) as pool:  # numpy lets go of the GIL in a reduction
-        seconds = _fastest(lambda: list(pool.map(np.max, parts)))
-    return memory.nbytes / seconds
+        return memory.nbytes, time_runs(lambda: list(pool.map(np.max, parts)))
 
 
-def _ops_per_s(backend: Backend, precision: str) -> float:
+def _products(backend: Backend, precision: str) -> RunTimes:
     operator, *dtypes = _OPERATORS[precision]
     left, right, out = dtypes
     rows = _SIDE // 2
@@ -165,21 +172,9 @@ def _ops_per_s(backend: Backend, precision: str) -> float:
             a.write(np.ones(a.shape, np.dtype(left)))
             y = backend.allocate((rows, _SIDE), out, on_host=True)
             binding: Binding = session.bind({"a": a}, {"y": y})
-            return 2.0 * rows * _SIDE * _SIDE / _fastest(binding.run)
+            return time_runs(binding.run)
         finally:
             session.close()
-
-
-def _fastest(run: Callable[[], object]) -> float:
-    """Seconds of the fastest of as many runs as the time allows; the first one does not count."""
-    run()
-    started = time.perf_counter()
-    times: list[float] = []
-    while len(times) < _MIN_RUNS or time.perf_counter() - started < _BUDGET_S:
-        before = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - before)
-    return min(times)
 
 
 def _cache_bytes() -> int:

@@ -12,8 +12,9 @@ from twostroke.backends.discovery import Plugins
 from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact
 from twostroke.config.schema import ModelConfig, SchedulerConfig
-from twostroke.engine.build import build_engine, chosen_graphs
+from twostroke.engine.build import build_engine
 from twostroke.engine.engine import Engine
+from twostroke.engine.engine_plan import chosen_graphs
 from twostroke.engine.limits import EngineLimits, RecoveryLimits
 from twostroke.life.limits import measure_once
 from twostroke.life.metrics import EngineMetrics

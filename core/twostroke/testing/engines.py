@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from twostroke.bundle import open_bundle
 from twostroke.engine import Engine, EngineLimits, SyncEvents, build_engine
-from twostroke.engine.build import Dialects
+from twostroke.engine.engine_plan import Dialects
 from twostroke.engine.intake import IDLE_AFTER_S
 from twostroke.engine.rebuild import Backends
 from twostroke.life.timeline import Clock

@@ -129,3 +129,17 @@ def test_several_models_on_the_processor_share_its_threads(serving, tmp_path, nu
     assert len(threads) == 2 * num_models
     assert [each["is_shared"] for each in threads] == [num_models > 1] * len(threads)
     assert len({each["num_threads"] for each in threads}) == 1
+
+
+def test_no_thread_keeps_the_others_waiting_for_long(monkeypatch, echo_bundle, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path, echo_bundle)
+    seen = []
+
+    def serve(config, *, load):
+        seen.append(sys.getswitchinterval())
+        return 0
+
+    monkeypatch.setattr("twostroke.server.run.serve", serve)
+    assert main(["serve"]) == 0
+    assert seen == [pytest.approx(0.001)]

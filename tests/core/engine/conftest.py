@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -168,3 +169,16 @@ def faulty(both_dialects: Path) -> Iterator[Callable[..., FaultyEngine]]:
             return made
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[[Callable[[], object]], None]:
+    """Waits for another thread to bring something about."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        end = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end, "the condition never came true"
+            time.sleep(0.005)
+
+    return wait

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from twostroke.engine.kv_cache import KVCache
-from twostroke.engine.prefix_store import PrefixStore
+from twostroke.engine.prefix_store import PrefixStore, StoredPrefix
 from twostroke.engine.scheduler import Plan, Scheduler
 from twostroke.engine.sequence import Phase, Sequence
+from twostroke.engine.token_bytes import token_bytes
+from twostroke.engine.transfers import RowRestore
 
 
 def make(num_rows: int = 4, num_tokens: int = 10_000, chunk: int = 64, **options) -> Scheduler:
@@ -111,3 +113,58 @@ def test_without_scored_ones_prompts_that_were_scored_leave_nothing():
     scheduler.end(scored)
     assert scheduler.cache.num_kept_rows == 0
     scheduler.check()
+
+
+class Library:
+    """Files whose contents come when the test says so."""
+
+    def __init__(self, *prompts: tuple[int, ...]) -> None:
+        self.entries = [StoredPrefix("", token_bytes(prompt), 1) for prompt in prompts]
+        self.has_come = False
+        self.num_asked = 0
+
+    def scan(self) -> list[StoredPrefix]:
+        return self.entries
+
+    def fetch(self, entry: StoredPrefix) -> bool:
+        self.num_asked += 1
+        return self.has_come
+
+
+def with_a_file_of(prompt: tuple[int, ...]) -> tuple[Scheduler, Library]:
+    library = Library(prompt)
+    return make(chunk=500, prefix_store=PrefixStore(100, library)), library
+
+
+def test_a_prompt_waits_for_its_file_while_others_decode():
+    scheduler, library = with_a_file_of(ids(100, 90))
+    submit(scheduler, "running", ids(500, 20))
+    run(scheduler)
+    submit(scheduler, "filed", ids(100, 100))
+    submit(scheduler, "other", ids(700, 20))
+    plan = run(scheduler)
+    assert chunks(plan) == [("other", 1, 0, 20)], "nobody else waits"
+    assert plan.decode
+    assert not plan.copies
+    assert chunks(run(scheduler)) == []
+    library.has_come = True
+    plan = run(scheduler)
+    assert chunks(plan) == [("filed", 2, 90, 10)]
+    assert [type(copy) for copy in plan.copies] == [RowRestore]
+
+
+def test_where_nobody_decodes_a_file_is_read_at_once():
+    scheduler, library = with_a_file_of(ids(100, 90))
+    submit(scheduler, "filed", ids(100, 100))
+    assert chunks(run(scheduler)) == [("filed", 0, 90, 10)]
+    assert not library.num_asked
+
+
+def test_a_file_does_not_keep_a_prompt_waiting_when_the_others_have_ended():
+    scheduler, _ = with_a_file_of(ids(100, 90))
+    running = submit(scheduler, "running", ids(500, 20))
+    run(scheduler)
+    submit(scheduler, "filed", ids(100, 100))
+    assert chunks(run(scheduler)) == []
+    scheduler.end(running)
+    assert chunks(run(scheduler)) == [("filed", 1, 90, 10)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 
 import pytest
 
@@ -190,3 +191,56 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
 def test_a_folder_needs_a_size(tmp_path):
     with pytest.raises(ConfigError, match=r"set kv\.prefixes\.store"):
         EngineLimits(prefix_store_path=tmp_path)
+
+
+def test_a_fetched_file_is_read_at_once_and_once(tmp_path):
+    store = PrefixStore(100, PrefixFiles(tmp_path / "store", "model"))
+    store.put("", ids(1, 2, 3), b"contents")
+    store.flush()
+    entry, _ = store.longest("", ids(1, 2, 3))
+    assert entry.contents is None
+    while not store.is_at_hand(entry):
+        time.sleep(0.001)
+    (path,) = (tmp_path / "store").glob("*.prefix")
+    damaged = path.read_bytes()[:-1] + b"!"
+    path.write_bytes(damaged)
+    assert store.read(entry) == b"contents", "as it was fetched"
+    with pytest.raises(EngineError, match="checksum"):
+        store.read(entry)
+    store.close()
+
+
+def test_a_file_that_is_damaged_says_so_when_it_is_read(tmp_path):
+    store = PrefixStore(100, PrefixFiles(tmp_path / "store", "model"))
+    store.put("", ids(1, 2, 3), b"contents")
+    store.flush()
+    (path,) = (tmp_path / "store").glob("*.prefix")
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    entry, _ = store.longest("", ids(1, 2, 3))
+    while not store.is_at_hand(entry):
+        time.sleep(0.001)
+    with pytest.raises(EngineError, match="checksum"):
+        store.read(entry)
+    assert store.longest("", ids(1, 2, 3)) == (None, 0)
+    store.close()
+
+
+def test_few_are_fetched_that_nobody_reads(tmp_path):
+    store = PrefixStore(100, PrefixFiles(tmp_path / "store", "model"))
+    for token in range(8):
+        store.put("", ids(token, 7), b"contents")
+        store.flush()
+    entries = [store.longest("", ids(token, 7))[0] for token in range(8)]
+    for entry in entries[:4]:
+        while not store.is_at_hand(entry):
+            time.sleep(0.001)
+    assert store.is_at_hand(entries[4]), "it must be read by whoever needs it"
+    assert store.read(entries[0]) == b"contents"
+    assert not store.is_at_hand(entries[4]), "there is room again"
+    store.close()
+
+
+def test_what_is_in_memory_is_at_hand():
+    store = PrefixStore(100)
+    store.put("", ids(1, 2, 3), b"contents")
+    assert store.is_at_hand(store.longest("", ids(1, 2, 3))[0])

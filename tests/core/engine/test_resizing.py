@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 
 import pytest
@@ -9,10 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from twostroke.engine import EngineLimits
-from twostroke.engine import build as build_module
+from twostroke.engine import EngineLimits, engine_plan
 from twostroke.engine.kv_extent import Buckets, Extent
-from twostroke.errors import UnavailableError
+from twostroke.errors import EngineError, UnavailableError
 from twostroke.testing import make_echo_bundle
 from twostroke.testing.engines import echo_request
 from twostroke.types import FailedEvent, SamplingParams, Stroke
@@ -37,11 +37,8 @@ GREEDY = SamplingParams(temperature=0.0)
 def small_buckets(monkeypatch):
     """The least row has few tokens, as the contexts of tests have."""
 
-    def buckets(plan):
-        full = Extent(plan.num_rows, plan.capacity_tokens)
-        return None if plan.touches_lazily else Buckets(full, LEAST_TOKENS)
-
-    monkeypatch.setattr(build_module, "_buckets", buckets)
+    small = functools.partial(Buckets, least_row_tokens=LEAST_TOKENS)
+    monkeypatch.setattr(engine_plan, "Buckets", small)
 
 
 @pytest.fixture
@@ -201,6 +198,18 @@ def test_a_device_that_refuses_to_shrink_serves_on(device_engine, recorder, capl
     assert "stays as large as it is" in caplog.text
     assert extent_of(echo) == before
     memory.limit_bytes = 0
+    again = begin(echo, recorder, "again", "abc" * 60, 200)
+    finish(echo, again)
+    assert again.token_ids == first.token_ids
+
+
+def test_an_engine_that_starts_over_does_not_trust_the_room_it_had(device_engine, recorder):
+    echo = device_engine()
+    first = begin(echo, recorder, "first", "abc" * 60, 200)
+    finish(echo, first)
+    echo.engine._intake.start_over(lambda: EngineError("lost"))
+    echo.engine._runner.resize(Extent(1, LEAST_TOKENS), [0] * 4)  # as new sessions have it
+    echo.engine._intake.resume()
     again = begin(echo, recorder, "again", "abc" * 60, 200)
     finish(echo, again)
     assert again.token_ids == first.token_ids

@@ -10,7 +10,7 @@ from twostroke.backends.discovery import load_plugins
 from twostroke.backends.ort import onnxruntime
 from twostroke.backends.protocol import Device
 from twostroke.errors import BundleError
-from twostroke.life import limits
+from twostroke.life import limits, run_times
 from twostroke.life.limit_graphs import product_graph
 from twostroke.life.limits import DeviceLimits, device_limits, kept_limits, measure
 
@@ -56,7 +56,7 @@ def test_the_graphs_multiply(operator):
 
 
 def test_a_real_processor_is_measured(monkeypatch):
-    monkeypatch.setattr(limits, "_BUDGET_S", 0.05)
+    monkeypatch.setattr(run_times, "BUDGET_S", 0.05)
     monkeypatch.setattr(limits, "_SIDE", 256)
     monkeypatch.setattr(limits, "_LEAST_READ_BYTES", 2**24)
     monkeypatch.setattr(limits, "_cache_bytes", lambda: 0)

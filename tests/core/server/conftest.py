@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -208,7 +208,11 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 
 def open_echo(
-    bundle: Path, name: str = "echo", scheduler: SchedulerConfig | None = None, **options: Any
+    bundle: Path,
+    name: str = "echo",
+    scheduler: SchedulerConfig | None = None,
+    speculation: Literal["on", "off"] = "off",  # a token a run: tests count and delay them
+    **options: Any,
 ) -> Model:
     """A model over the echo backend, which takes `options`."""
     config = ModelConfig(
@@ -216,11 +220,10 @@ def open_echo(
         source=str(bundle),
         backend="echo",
         options=options,
-        speculation=SpeculationConfig(mode="off"),  # a token a run: tests count and delay them
+        speculation=SpeculationConfig(mode=speculation),
     )
-    return Model.from_config(
-        config, scheduler or SchedulerConfig(), plugins=load_plugins(extra=[echo])
-    )
+    plugins = load_plugins(extra=[echo])
+    return Model.from_config(config, scheduler or SchedulerConfig(), plugins=plugins)
 
 
 @pytest.fixture

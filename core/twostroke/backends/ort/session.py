@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 
 from twostroke.backends.ort.buffers import HostBuffer
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
+from twostroke.backends.ort.lost_devices import failed_run
 from twostroke.backends.ort.placement import RECORD_KEY, read_placement, runs_as_one
 from twostroke.backends.ort.threads import join_shared_threads
 from twostroke.backends.protocol import Buffer, Placement, TensorSpec
@@ -141,6 +142,7 @@ class OrtSession:
 
         Raises:
             EngineError: the run failed, or the session is closed.
+            DeviceLostError: the device is lost.
         """
         session = self._alive()
         try:
@@ -151,7 +153,7 @@ class OrtSession:
                     binding.synchronize_inputs()
                 session.run_with_iobinding(binding, run_options)
         except Exception as error:  # ONNX Runtime's errors share no base of their own
-            raise EngineError(f"{self._graph.name} failed: {first_line(error)}") from error
+            raise failed_run(self._graph.name, error) from error
 
     def close(self) -> None:
         """Frees the session. Its bindings refuse to run from now on."""

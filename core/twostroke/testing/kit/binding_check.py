@@ -9,6 +9,7 @@ from twostroke.backends.protocol import Binding, Buffer
 from twostroke.bundle.contract import LOGITS
 from twostroke.engine.kv_buffers import KVBuffers, present_of
 from twostroke.engine.kv_concatenated import ConcatenatedKV
+from twostroke.engine.kv_extent import Extent
 from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.small_inputs import SmallInputs
 from twostroke.testing.kit.checking import Check, require_close
@@ -28,8 +29,7 @@ class _Bound:
             subject.backend,
             subject.opened_bundle.manifest.kv_layers,
             graph.kv_dtype,
-            num_rows=1,
-            capacity_tokens=CONTEXT_TOKENS,
+            Extent(1, CONTEXT_TOKENS),
         )
         if isinstance(kv, ConcatenatedKV):
             past, present = kv.past(0, 0), kv.present(1)

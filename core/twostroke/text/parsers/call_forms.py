@@ -47,6 +47,16 @@ MINIMAX = CallForm(
     style=CallStyle.TAGGED,
     argument=ArgumentTags('<parameter name="', '">', "</parameter>\n"),
 )
+SEED = CallForm(
+    begin="<seed:tool_call>",
+    end="</seed:tool_call>",
+    before_name="<seed:tool_call>\n<function=",
+    before_arguments=">\n",
+    after="</function>\n</seed:tool_call>",
+    separator="\n",
+    style=CallStyle.TAGGED,
+    argument=ArgumentTags("<parameter=", ">", "</parameter>\n"),
+)
 LLAMA = CallForm(
     begin="<|python_tag|>",
     end="",

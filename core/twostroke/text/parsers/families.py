@@ -23,6 +23,7 @@ from twostroke.text.parsers.call_forms import (
     MINIMAX,
     PYTHON,
     PYTHON_MARKED,
+    SEED,
 )
 from twostroke.text.parsers.harmony import CONTROL, Harmony
 from twostroke.text.parsers.sections import Sections
@@ -174,6 +175,18 @@ FAMILIES = (
         other_calls=(PYTHON, PYTHON_MARKED),
         control=LLAMA_CONTROL,
         priority=20,
+    ),
+    _family(
+        "seed_oss",
+        "Seed-OSS: each argument in tags of its own",
+        ["<seed:tool_call>"],
+        tags=(Tag("<seed:think>", "</seed:think>"),),
+        calls=SEED,
+        control=(
+            *("<seed:tool_call>", "</seed:tool_call>"),
+            *("<seed:think>", "</seed:think>"),
+        ),
+        priority=14,
     ),
     _family(
         "minimax",

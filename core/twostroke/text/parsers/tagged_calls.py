@@ -50,6 +50,8 @@ class TaggedCalls(CallSection):
         assert form.argument is not None, "a form of this style has tags for arguments"
         self._tags: ArgumentTags = form.argument
         self._schemas = schemas or {}
+        tags = self._tags.before_value.split()  # there may be white space between them, or none
+        self._before_value = re.compile(r"\s*".join(map(re.escape, tags)) + "$")
         self._end_of_call = form.after.strip().split("\n")[0]
         self._at = _At.NAME
         self._word = ""
@@ -115,11 +117,11 @@ class TaggedCalls(CallSection):
             self._give_up()
 
     def _read_key(self, word: str) -> None:
-        end = self._tags.before_value.strip()
+        end = self._before_value.search(word)
         if len(word) > _MAX_WORD_CHARS:
             self._give_up()
-        elif word.endswith(end):
-            key = word.removesuffix(end).strip()
+        elif end is not None:
+            key = word[: end.start()].strip()
             self._word, self._at = "", _At.VALUE
             self._argue(f"{', ' if self._has_arguments else '{'}{json.dumps(key)}: ")
             self._has_arguments = True

@@ -102,6 +102,7 @@ def test_tags_need_no_line_breaks_and_no_outer_tag():
 def test_tags_of_other_families_need_no_line_breaks():
     glm = "<tool_call>f<arg_key>text</arg_key>\n<arg_value>a</arg_value></tool_call>"
     assert calls_of("glm4", glm) == ("", [("f", '{"text": "a"}')])
+    assert calls_of("glm4", glm.replace("\n", "")) == ("", [("f", '{"text": "a"}')])
     assert calls_of("glm4", "<tool_call>f</tool_call>") == ("", [("f", "{}")])
     no_call = '<tool_call>\n{"name": "f"}\n</tool_call>'
     assert calls_of("glm4", no_call) == (no_call, [])

@@ -1,5 +1,8 @@
 """Which parser a model gets, and which control tokens it sees."""
 
+import re
+from pathlib import Path
+
 import pytest
 from tokenizers import AddedToken
 
@@ -110,3 +113,9 @@ def test_two_parsers_of_one_name_are_an_error():
 
     with pytest.raises(PluginError, match="parser named 'hermes'"):
         load_plugins(extra=[Plugin()])
+
+
+def test_the_documentation_lists_every_family(specs):
+    page = Path(__file__).parents[4] / "docs/structure.md"
+    table = page.read_text(encoding="utf-8").partition("## Families")[2].partition("## Several")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.M)) == specs.keys()

@@ -67,6 +67,9 @@ ANSWERS = {
     "minimax": 'Let me see.\n<minimax:tool_call>\n<invoke name="add">\n'
     '<parameter name="a">1</parameter>\n<parameter name="s">}</tool_call></parameter>\n'
     '</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+    "seed_oss": "Let me see.\n<seed:tool_call>\n<function=add>\n<parameter=a>1</parameter>\n"
+    "<parameter=s>}</tool_call></parameter>\n</function>\n</seed:tool_call>\n"
+    "<seed:tool_call>\n<function=now>\n</function>\n</seed:tool_call>",
     "pythonic": "Let me see.<|python_start|>[add(a=1, s='}</tool_call>'), now()]<|python_end|>",
     "llama3": 'Let me see.<|python_tag|>{"name": "add", "parameters": '
     '{"a": 1, "s": "}</tool_call>"}}; {"name": "now", "parameters": {}}',
@@ -102,6 +105,7 @@ def test_without_functions_nothing_is_taken_away(family):
 @pytest.mark.parametrize("family", SPECS)
 def test_the_arguments_of_a_call_that_is_cut_off_stay_as_they_are(family):
     cuts = {"qwen3_coder": "<parameter=s", "pythonic": "s='}", "glm4": "<arg_key>s"}
+    cuts["seed_oss"] = "<parameter=s"
     cuts["minimax"] = '<parameter name="s'
     text = ANSWERS[family].split(cuts.get(family, '"s"'))[0]
     _, _, calls = read_all_ways(family, text)
@@ -242,6 +246,7 @@ def test_white_space_of_a_plain_answer_is_kept():
         ("<tool_call>\n<function=f>", "qwen3_coder"),
         ("<tool_call>{name}\n<arg_key>{key}</arg_key>", "glm4"),
         ("<minimax:tool_call> <tool_call>", "minimax"),
+        ("<seed:tool_call>\n<function=f>", "seed_oss"),
         ("{{ messages }}", "generic"),
     ],
 )
