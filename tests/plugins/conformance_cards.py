@@ -49,7 +49,7 @@ TARGETS = (
     Target(
         "webgpu", python=tuple(os.environ.get("TWOSTROKE_WEBGPU", "").split()) or (sys.executable,)
     ),
-    Target("echo"),
+    Target("echo", ("--options", "lazy=false")),  # with memory of its own
     Target("coolcpu", ("--plugin", "coolcpu"), ROOT / "examples" / "backend_plugin"),
 )
 

@@ -55,6 +55,8 @@ def add_command(subparsers: options.Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Streams the answer to stdout."""
+    from twostroke.model.choices import check_n
+
     text = arguments.prompt
     if text == "-":
         text = sys.stdin.read().removesuffix("\n")
@@ -64,11 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
             [] if arguments.system is None else [{"role": "system", "content": arguments.system}]
         )
         prompt = [*system, {"role": "user", "content": text}]
+    n = check_n(arguments.choices)
     with (
-        open_model(arguments, measure_device=arguments.explain) as model,
-        model.choices(prompt, arguments.choices, **options.read_sampling(arguments)) as choices,
+        open_model(arguments, measure_device=arguments.explain, num_choices=n) as model,
+        model.choices(prompt, n, **options.read_sampling(arguments)) as choices,
     ):
-        if arguments.choices > 1 and not arguments.json:
+        if n > 1 and not arguments.json:
             print(_heading(0))
         for index, token in choices:
             if index == 0 and not arguments.json:

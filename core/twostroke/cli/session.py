@@ -29,10 +29,13 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     options.add_log_flag(parser, "warning")
 
 
-def open_model(arguments: argparse.Namespace, *, measure_device: bool = False) -> Model:
+def open_model(
+    arguments: argparse.Namespace, *, measure_device: bool = False, num_choices: int = 1
+) -> Model:
     """The model that the flags mean, exported first where it must be. The caller closes it.
 
-    `measure_device` as for `Model.from_config`.
+    `measure_device` as for `Model.from_config`. There is a row for each of `num_choices` that are
+    made at a time, as far as `scheduler.max_rows` allows.
 
     Raises:
         TwostrokeError: the YAML, the source, the backend or the memory.
@@ -45,7 +48,9 @@ def open_model(arguments: argparse.Namespace, *, measure_device: bool = False) -
     with ProgressDisplay(sys.stderr) as progress:
         return Model.from_config(
             wanted,
-            config.scheduler.model_copy(update={"max_rows": 1}),  # one conversation, one row
+            config.scheduler.model_copy(
+                update={"max_rows": min(num_choices, config.scheduler.max_rows)}
+            ),
             plugins=load_plugins(config.plugins.block),
             progress=progress,
             measure_device=measure_device,

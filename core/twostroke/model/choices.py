@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from twostroke.errors import RequestError
 from twostroke.model.answer import Completion, Gathered, Token, whole
@@ -73,8 +73,7 @@ def submit_choices(model: Model, ready: Ready, asked: Asked, n: int) -> Choices:
         RequestError: `n` is out of range, or more than the engine can ever hold.
         UnavailableError: too many requests wait already.
     """
-    if type(n) is not int or not 1 <= n <= MAX_CHOICES:
-        raise RequestError(f"n must be a whole number from 1 to {MAX_CHOICES}.", param="n")
+    check_n(n)
     readies = [ready]
     for request in siblings([ready.request], n)[1:]:
         parser = ready.parser and parser_for(model, request.prompt_ids, asked.tools)
@@ -88,6 +87,17 @@ def submit_choices(model: Model, ready: Ready, asked: Asked, n: int) -> Choices:
         shown_ids=ready.shown_ids,
     )
     return Choices(events, readies)
+
+
+def check_n(n: Any) -> int:
+    """A number of answers.
+
+    Raises:
+        RequestError: it is out of range.
+    """
+    if type(n) is not int or not 1 <= n <= MAX_CHOICES:
+        raise RequestError(f"n must be a whole number from 1 to {MAX_CHOICES}.", param="n")
+    return n
 
 
 def siblings(requests: Sequence[Request], n: int) -> list[Request]:

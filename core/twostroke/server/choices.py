@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twostroke.errors import RequestError
-from twostroke.model.choices import MAX_CHOICES
+from twostroke.model.choices import MAX_CHOICES, check_n
 
 
 def num_choices(n: Any, best_of: Any = None) -> int:
@@ -14,16 +14,14 @@ def num_choices(n: Any, best_of: Any = None) -> int:
     Raises:
         RequestError: it is out of range, or `best_of` is another one.
     """
-    n = 1 if n is None else n
-    if type(n) is not int or not 1 <= n <= MAX_CHOICES:
-        raise RequestError(f"n must be a whole number from 1 to {MAX_CHOICES}.", param="n")
-    if best_of is not None and (type(best_of) is not int or best_of != n):
+    number = check_n(1 if n is None else n)
+    if best_of is not None and (type(best_of) is not int or best_of != number):
         raise RequestError(
             "best_of may only equal n: answers are not ranked.",
             param="best_of",
             code="unsupported_parameter",
         )
-    return n
+    return number
 
 
 def check_total(num_prompts: int, n: int) -> None:

@@ -122,4 +122,7 @@ def test_several_choices_are_explained_together_and_each(twostroke, echo_bundle)
     assert [choice["text"] for choice in answer["choices"]] == ["→abc", "→abc"]
     assert (answer["prompt_tokens"], answer["completion_tokens"]) == (3, 10)
     assert answer["timings"]["decode_tokens_per_s"] > 0
+    assert answer["timings"]["decode"]["batch_size_max"] == 2, "side by side"
     assert "memory" in answer
+    wrong = twostroke(*arguments[:-1], 0, "abc")
+    assert (wrong.returncode != 0, "from 1 to 128" in wrong.stderr) == (True, True)

@@ -44,6 +44,22 @@ def test_devices_that_do_not_open(break_echo, assert_caught):
     assert_caught(spec, "devices", "device 1 (the other), and it does not open")
 
 
+def test_a_device_that_opens_once_only(break_echo, examine):
+    opened = []
+
+    def open_once(device, options):
+        opened.append(device)
+        if len(opened) > 1:
+            raise OSError("the device is in use")
+        return echo.open_backend(device, options)
+
+    card = examine(break_echo(open=open_once))
+    reasons = {result.check: result.reason for result in card.results}
+    assert set(card.failed) == {"options", "memory"}
+    assert reasons["memory"] == "the device does not open: OSError: the device is in use"
+    assert reasons["decode"] == "the device does not open, as was said before"
+
+
 def test_another_device_than_asked_for(break_echo, assert_caught):
     class First(echo.EchoBackend):
         def __init__(self, device, options):

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from twostroke.backends.capabilities import CHOSEN_BY_OPTIONS
 from twostroke.backends.protocol import ProbeResult
 from twostroke.bundle import open_bundle
 from twostroke.bundle.manifest import Quantisation
@@ -84,6 +85,14 @@ def test_a_device_that_is_not_there_is_skipped_by_its_number(examine):
     assert [(r.outcome, r.reason) for r in card.results] == [
         (Outcome.SKIPPED, "there is no device 3")
     ]
+
+
+def test_a_device_that_options_choose_is_not_there_without_any(examine):
+    (device,) = echo.probe().devices
+    found = ProbeResult((dataclasses.replace(device, capabilities=frozenset({CHOSEN_BY_OPTIONS})),))
+    spec = dataclasses.replace(HONEST, probe=lambda: found)
+    assert examine(spec).absence == "its device is chosen by its options, and there are none."
+    assert examine(spec, "decode", options={"lazy": True}).verdict is Verdict.PASSES
 
 
 def test_the_card_as_json_and_as_text():

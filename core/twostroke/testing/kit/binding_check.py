@@ -14,7 +14,8 @@ from twostroke.engine.open_graph import OpenGraph, open_graph
 from twostroke.engine.small_inputs import SmallInputs
 from twostroke.testing.kit.checking import Check, require_close
 from twostroke.testing.kit.rows import differs_by, in_each_setup
-from twostroke.testing.kit.subject import CONTEXT_TOKENS, Setup, Subject
+from twostroke.testing.kit.setups import Setup
+from twostroke.testing.kit.subject import CONTEXT_TOKENS, Subject
 from twostroke.types import Stroke
 
 _TOKENS = (1, 5, 1)

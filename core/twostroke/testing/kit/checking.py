@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 DIFFERENCE = "largest relative difference"
 
+TOLERANCES = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 2e-2}
+"""How far logits may differ as a share of the largest, by the precision of a bundle's weights."""
+
+QUANTISED_TOLERANCE = 5e-2
+"""Kernels round activations too, and do so in another way for one row than for several."""
+
 
 class CheckFailedError(AssertionError):
     """The backend does not do what was checked; the message says what it did."""

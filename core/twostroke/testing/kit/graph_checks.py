@@ -14,7 +14,8 @@ from twostroke.testing.kit.checking import (
     require_close,
 )
 from twostroke.testing.kit.rows import Ids, continued, differs_by, in_each_setup, prefill, prompt
-from twostroke.testing.kit.subject import CONTEXT_TOKENS, Setup, Subject
+from twostroke.testing.kit.setups import Setup
+from twostroke.testing.kit.subject import CONTEXT_TOKENS, Subject
 from twostroke.types import Stroke
 
 _LENGTHS = (3, 17, 1, 9)

@@ -19,7 +19,8 @@ from twostroke.testing.kit.checking import (
     require_close,
 )
 from twostroke.testing.kit.rows import continued, differs_by, in_each_setup, prefill, prompt
-from twostroke.testing.kit.subject import Setup, Subject
+from twostroke.testing.kit.setups import Setup
+from twostroke.testing.kit.subject import Subject
 
 _INTERRUPTS_S = 0.0002
 _MAX_TRIES = 5

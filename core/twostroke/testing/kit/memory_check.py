@@ -12,7 +12,8 @@ from pathlib import Path
 
 from twostroke.testing.kit.checking import Check, require
 from twostroke.testing.kit.rows import in_each_setup, prompt
-from twostroke.testing.kit.subject import Setup, Subject
+from twostroke.testing.kit.setups import Setup
+from twostroke.testing.kit.subject import Subject
 
 NUM_RUNS = 200
 _NUM_WINDOWS, _WINDOW_RUNS = 3, 40  # windows are compared; what comes before them warms up

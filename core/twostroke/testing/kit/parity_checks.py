@@ -10,7 +10,8 @@ from twostroke.backends.protocol import Array, Backend
 from twostroke.engine.kv_extent import Extent
 from twostroke.testing.kit.checking import Check, CheckSkippedError, require_close
 from twostroke.testing.kit.rows import Ids, continued, differs_by, in_each_setup, prompt
-from twostroke.testing.kit.subject import CONTEXT_TOKENS, NUM_ROWS, Setup, Subject
+from twostroke.testing.kit.setups import Setup
+from twostroke.testing.kit.subject import CONTEXT_TOKENS, NUM_ROWS, Subject
 
 _SHARES = ((1, 1), (5, 3), (40, 32), (23, 23))  # tokens, and how many of them prefill reads
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from twostroke.engine.runner import Runner
 from twostroke.testing.kit.checking import DIFFERENCE, CheckFailedError, CheckSkippedError
-from twostroke.testing.kit.subject import CONTEXT_TOKENS, Setup, Subject
+from twostroke.testing.kit.setups import Setup
+from twostroke.testing.kit.subject import CONTEXT_TOKENS, Subject
 
 Logits = npt.NDArray[np.float32]
 Ids = tuple[int, ...]

@@ -6,10 +6,10 @@ import functools
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twostroke.backends.capabilities import CHOSEN_BY_OPTIONS
 from twostroke.backends.protocol import Backend, BackendSpec, Device, ProbeResult
 from twostroke.bundle import Bundle, open_bundle
 from twostroke.engine.build import open_runner
@@ -17,29 +17,17 @@ from twostroke.engine.kv_extent import Extent
 from twostroke.engine.runner import Runner
 from twostroke.errors import TwostrokeError
 from twostroke.testing.kit.bundles import BundleMaker, KitBundle, bundle_maker
-from twostroke.testing.kit.checking import CheckFailedError, CheckSkippedError
+from twostroke.testing.kit.checking import (
+    QUANTISED_TOLERANCE,
+    TOLERANCES,
+    CheckFailedError,
+    CheckSkippedError,
+)
+from twostroke.testing.kit.setups import Setup, open_setups, setup_name
 from twostroke.types import Stroke
 
 NUM_ROWS = 4
 CONTEXT_TOKENS = 64
-
-TOLERANCES = {"fp32": 1e-3, "fp16": 2e-2, "bf16": 2e-2}
-"""How far logits may differ as a share of the largest, by the precision of a bundle's weights."""
-
-QUANTISED_TOLERANCE = 5e-2
-"""Kernels round activations too, and do so in another way for one row than for several."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """Which graphs the strokes run, by dialect, and the runner that does.
-
-    `name` is that of the dialect, or of both (`standard+fused`) where the strokes differ.
-    """
-
-    name: str
-    dialects: Mapping[Stroke, str]
-    runner: Runner
 
 
 class Subject:
@@ -68,6 +56,7 @@ class Subject:
         self._tolerance = tolerance
         self._partner = partner
         self._make_bundle = make_bundle or bundle_maker(spec, precision)
+        self._does_not_open = False
         self._owned = ExitStack()
 
     @functools.cached_property
@@ -82,9 +71,14 @@ class Subject:
     def absence(self) -> str:
         """Why there is no device; empty where there is one, or where that cannot be known."""
         try:
-            return "" if self.found.is_available else self.found.reason or "no reason given"
+            found = self.found
         except Exception:  # the check of the probe says so
             return ""
+        if not found.is_available:
+            return found.reason or "no reason given"
+        if not self.options and CHOSEN_BY_OPTIONS in found.devices[0].capabilities:
+            return "its device is chosen by its options, and there are none."
+        return ""
 
     @property
     def device(self) -> Device:
@@ -97,10 +91,12 @@ class Subject:
             found = self.found
         except Exception as error:
             raise CheckSkippedError("the probe failed") from error
+        if self.absence:
+            raise CheckSkippedError(self.absence)
         for device in found.devices:
             if device.index == self.device_index:
                 return device
-        raise CheckSkippedError(self.absence or f"there is no device {self.device_index}")
+        raise CheckSkippedError(f"there is no device {self.device_index}")
 
     @property
     def device_words(self) -> str:
@@ -114,8 +110,21 @@ class Subject:
 
     @functools.cached_property
     def backend(self) -> Backend:
-        """The backend, open as long as the subject is."""
-        backend = self.spec.open(self.device, self.options)
+        """The backend, open as long as the subject is.
+
+        Raises:
+            CheckFailedError: it does not open. CheckSkippedError: nor did it before.
+        """
+        device = self.device
+        if self._does_not_open:
+            raise CheckSkippedError("the device does not open, as was said before")
+        try:
+            backend = self.spec.open(device, self.options)
+        except Exception as error:  # a stranger's backend may raise anything
+            self._does_not_open = True
+            raise CheckFailedError(
+                f"the device does not open: {type(error).__name__}: {error}"
+            ) from error
         self._owned.callback(backend.close)
         return backend
 
@@ -149,28 +158,19 @@ class Subject:
     @property
     def preferred(self) -> str:
         """The name of the set-up that the spec wants."""
-        return _name(self.spec.dialect)
+        return setup_name(self.spec.dialect)
 
     @functools.cached_property
     def _attempts(self) -> dict[str, Setup | Exception]:
-        """The preferred set-up first, then each dialect of the bundle; errors where refused."""
-        wanted = [dict(self.spec.dialect)]
-        wanted += [
-            dict.fromkeys(Stroke, dialect) for dialect in self.opened_bundle.manifest.dialects
-        ]
-        attempts: dict[str, Setup | Exception] = {}
-        for dialects in wanted:
-            name = _name(dialects)
-            if name in attempts:
-                continue
-            try:
-                runner = self.open_runner(self.backend, self.backend, dialects)
-            except Exception as error:  # a stranger's backend may raise anything
-                attempts[name] = error
-            else:
-                self._owned.callback(runner.close)
-                attempts[name] = Setup(name, dialects, runner)
-        return attempts
+        """The set-ups of the bundle; see `open_setups`."""
+        backend = self.backend
+
+        def open_one(dialects: Mapping[Stroke, str]) -> Runner:
+            runner = self.open_runner(backend, backend, dialects)
+            self._owned.callback(runner.close)
+            return runner
+
+        return open_setups(open_one, self.spec.dialect, self.opened_bundle.manifest.dialects)
 
     def setups(self) -> list[Setup]:
         """The set-ups that opened.
@@ -249,7 +249,3 @@ class Subject:
         """Closes what the checks opened."""
         with suppress(Exception):  # a backend that cannot be closed has failed a check by now
             self._owned.close()
-
-
-def _name(dialects: Mapping[Stroke, str]) -> str:
-    return "+".join(dict.fromkeys(dialects[stroke] for stroke in Stroke))
