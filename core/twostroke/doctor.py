@@ -13,9 +13,11 @@ from pathlib import Path
 from twostroke.backends.choose import probe
 from twostroke.backends.discovery import PluginRecord, Plugins
 from twostroke.backends.protocol import Backend, BackendSpec, Device, ProbeResult
+from twostroke.config.schema import ModelConfig
 from twostroke.errors import InstallError
 from twostroke.install import RuntimeDistribution, check_install, installed_runtimes
 from twostroke.life.limits import device_limits
+from twostroke.model.reader import choose_reader
 from twostroke.source import cache_root
 from twostroke.types import Stroke
 
@@ -47,9 +49,16 @@ def format_doctor(plugins: Plugins) -> tuple[str, bool]:
         ("folders", [f"cache: {cache_root()} ({_writable(cache_root())})"]),
     ]
     is_healthy = fault is None and bool(usable)
-    verdict = f"ready: `backend: auto` takes {usable[0]}" if is_healthy else "not ready: see above"
+    verdict = _verdict(plugins, usable[0]) if is_healthy else "not ready: see above"
     report = "\n\n".join("\n".join([title, *_indent(lines)]) for title, lines in sections)
     return f"{report}\n\n{verdict}", is_healthy
+
+
+def _verdict(plugins: Plugins, backend: str) -> str:
+    """What `auto` takes for both strokes, and what is to be said of reading prompts elsewhere."""
+    reader = choose_reader(ModelConfig(name="any", source="any"), plugins, None)
+    note = "" if reader.note is None else f"\n{reader.note}"
+    return f"ready: `backend: auto` takes {backend}{note}"
 
 
 def _record_lines(record: PluginRecord) -> list[str]:

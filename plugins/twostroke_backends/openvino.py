@@ -8,12 +8,15 @@ place for prefill beside a decode on the CPU.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twostroke.backends import BackendSpec, Device, ProbeResult, hookimpl
+from twostroke.backends.capabilities import READS_FASTER
 from twostroke.backends.ort import check_options
 from twostroke.errors import BackendError, TwostrokeError
 from twostroke.types import Stroke
+from twostroke_backends import cpu_facts
 from twostroke_backends.plugin_ep import PluginEpBackend
 from twostroke_backends.plugin_ep_devices import HARDWARE, METADATA, choose, device_facts
 from twostroke_backends.plugin_ep_library import (
@@ -27,6 +30,8 @@ from twostroke_backends.plugin_ep_providers import OPENVINO, PROVIDERS
 NAME = "openvino"
 PACKAGE = "onnxruntime_ep_openvino"
 OPTIONS = (HARDWARE, METADATA, *OPENVINO)
+_FAST_WITH = {"avx512_vnni", "amx_int8"}
+_GAIN = "OpenVINO would read prompts faster on this processor (docs/placement.md)."
 _PROVIDER = PROVIDERS["OpenVINOExecutionProvider"]
 
 
@@ -35,17 +40,35 @@ def probe() -> ProbeResult:
     try:
         library = open_package(PACKAGE, NAME)
     except TwostrokeError as error:
-        return ProbeResult(reason=f'{error} OpenVINO: `pip install "twostroke[openvino]"`.')
+        return ProbeResult(
+            reason=f'{error} OpenVINO: `pip install "twostroke[openvino]"`.',
+            would_bring=_GAIN if _reads_faster() else "",
+        )
     except Exception as error:  # a probe never raises
         return ProbeResult(reason=f"asking OpenVINO for its devices failed: {error}")
     try:
         found = tuple(
-            device_facts(device, index, _PROVIDER.prefill_chunk_tokens)
+            _praised(device_facts(device, index, _PROVIDER.prefill_chunk_tokens))
             for index, device in enumerate(library.devices)
         )
     finally:
         library.release()
     return ProbeResult(found, "" if found else "OpenVINO finds no device that it can use.")
+
+
+def _reads_faster() -> bool:
+    """Whether OpenVINO was found to read prompts faster on such a processor; see docs/placement.md.
+
+    Measured on Intel's with VNNI, and with AMX; nothing is known of others.
+    """
+    is_intel = "intel" in cpu_facts.cpu_name().casefold()
+    return is_intel and bool(_FAST_WITH & set(cpu_facts.instruction_sets()))
+
+
+def _praised(device: Device) -> Device:
+    if device.kind != "cpu" or not _reads_faster():
+        return device
+    return replace(device, capabilities=device.capabilities | {READS_FASTER})
 
 
 def _open(device: Device, options: Mapping[str, Any]) -> PluginEpBackend:

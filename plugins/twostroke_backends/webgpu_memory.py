@@ -31,11 +31,14 @@ class WebGpuMemory:
         """Opens the GPU; raises what ONNX Runtime raises where there is none."""
         self._provider_options = provider_options
         self._sessions: dict[str, Any] = {}
-        self.upload(np.zeros((1,), np.float32))
+        self.upload(np.zeros((1,), np.float32), "float32")
 
-    def upload(self, values: Array, onto: Any = None) -> Any:
-        """A copy of `values` on the GPU, as an OrtValue: `onto`, which is mutated, or a new one."""
-        session = self._session(values.dtype.name)
+    def upload(self, values: Array, dtype: str, onto: Any = None) -> Any:
+        """A copy of `values` on the GPU, as an OrtValue: `onto`, which is mutated, or a new one.
+
+        `dtype` is that of `values`, by numpy's name, which numpy would put together anew each time.
+        """
+        session = self._session(dtype)
         binding = session.io_binding()
         binding.bind_cpu_input("x", np.asarray(values, order="C"))
         if onto is None:
@@ -76,7 +79,7 @@ class WebGpuBuffer:
         self._dtype = dtype
         kind = numpy_dtype(dtype)
         try:
-            self._value = memory.upload(np.zeros(shape, kind))
+            self._value = memory.upload(np.zeros(shape, kind), dtype)
         except Exception as error:  # ONNX Runtime's errors share no base of their own
             raise OutOfMemoryError(
                 f"{math.prod(shape) * kind.itemsize} bytes on the GPU for a buffer of "
@@ -108,7 +111,7 @@ class WebGpuBuffer:
     def write(self, values: Array) -> None:
         """Copies `values` (same shape and dtype) to the GPU."""
         check_like(self, values)
-        self._memory.upload(values, self._value)
+        self._memory.upload(values, self._dtype, self._value)
 
     def read(self) -> Array:
         """A copy in host memory."""

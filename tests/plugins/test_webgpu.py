@@ -26,8 +26,8 @@ HAS_WEBGPU = PROVIDER in onnxruntime().get_available_providers()
 class HostMemory(WebGpuMemory):
     """The same graphs on the CPU provider: what is uploaded stays in host memory."""
 
-    def upload(self, values: Any, onto: Any = None) -> Any:
-        session = self._session(values.dtype.name)
+    def upload(self, values: Any, dtype: str, onto: Any = None) -> Any:
+        session = self._session(dtype)
         value = onnxruntime().OrtValue.ortvalue_from_numpy(session.run(None, {"x": values})[0])
         if onto is not None:
             onto.update_inplace(values)
@@ -68,6 +68,11 @@ def test_a_machine_without_a_gpu_says_what_is_missing(monkeypatch):
         opened()
 
 
+def test_it_is_never_taken_by_auto():
+    (spec,) = webgpu.twostroke_backends()
+    assert spec.priority < 0  # the CPU's is 0
+
+
 def test_options_become_the_runtimes(on_host):
     backend = opened(power_preference="low-power", validation_mode="full")
     assert isinstance(backend, Backend)
@@ -100,7 +105,7 @@ def test_memory_that_is_refused_names_the_bytes():
         def __init__(self) -> None:
             pass
 
-        def upload(self, values: Any, onto: Any = None) -> Any:
+        def upload(self, values: Any, dtype: str, onto: Any = None) -> Any:
             raise RuntimeError("Buffer allocation failed")
 
     with pytest.raises(OutOfMemoryError, match=r"24 bytes on the GPU.*float32\[2, 3\].*Buffer"):

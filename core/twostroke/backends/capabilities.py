@@ -15,6 +15,10 @@ CHOSEN_BY_OPTIONS = "chosen by options"
 """Among the `capabilities` of a `Device` that a probe answers: it stands for whichever the options
 name, and opening it without any is refused. The open backend's device is the real one."""
 
+READS_FASTER = "reads prompts faster than the processor's own backend"
+"""Among the `capabilities` of a `Device`: where `backend: auto` decodes on the processor, it has
+prompts read on this device."""
+
 
 @runtime_checkable
 class InterruptibleBinding(Binding, Protocol):

@@ -58,10 +58,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Devices, or the reason (one sentence, with what to install) why there is none."""
+    """Devices, or the reason (one sentence, with what to install) why there is none.
+
+    `would_bring`: a sentence on what this machine would gain by it, where there is none.
+    """
 
     devices: tuple[Device, ...] = ()
     reason: str = ""
+    would_bring: str = ""
 
     @property
     def is_available(self) -> bool:

@@ -119,6 +119,7 @@ def _add_load_flags(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Runs the scenario; 1 where a request of it failed."""
     options.start_logging(arguments.log_level)
+    from twostroke.bench.places import find_places, place_lines
     from twostroke.bench.report import as_json, lines_of
     from twostroke.bench.run import run as run_bench
 
@@ -130,14 +131,15 @@ def run(arguments: argparse.Namespace) -> int:
         )
     with ExitStack() as stack:
         targets = _targets(arguments, stack)
+        places = find_places(targets)
         scenario = _scenario(arguments, len(targets))
         results = run_bench(targets, scenario, num_warm_ups=arguments.warm_up)
-    for line in lines_of(results):
+    for line in (*place_lines(places), *lines_of(results)):
         print(line)
     if arguments.json is not None:
         names = ("streams", "rate", "requests", "prompt_tokens", "answer_tokens", "seed", "api")
         settings = {name: getattr(arguments, name) for name in names}
-        found = as_json(arguments.scenario, settings, results)
+        found = as_json(arguments.scenario, settings, results) | {"places": places}
         arguments.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     errors = [result.first_error for result in results if result.first_error is not None]
     if errors:

@@ -48,7 +48,16 @@ class Answers:
         self._bounds = bounds
 
     def choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
-        """A token for each row of `logits`, [batch, vocab]; ends those whose grammar fails."""
+        """A token for each row of `logits`, [batch, vocab].
+
+        Ends those whose grammar or whose sampling fails, and no others.
+        """
+
+        def fail_row(row: int, fault: Exception) -> None:
+            work = works[row]
+            assert work is not None  # or nothing was sampled
+            self.fail([work], fault, "sample")
+
         states = [None if work is None else work.sampler for work in works]
         for row, work in enumerate(works):
             if work is None or work.matcher is None:
@@ -58,10 +67,19 @@ class Answers:
             except Exception as fault:
                 self.fail([work], fault, "follow the grammar")
                 states[row] = None
-        return sample(logits, states)
+        return sample(logits, states, fail_row)
 
     def accept(self, work: Work, token_id: TokenId, logits: Logits) -> None:
-        """Takes a token sampled from `logits`, [vocab]: tells it, or ends the sequence."""
+        """Takes a token sampled from `logits`, [vocab]: tells it, or ends the sequence.
+
+        Whatever fails in that is the end of this sequence only.
+        """
+        try:
+            self._take(work, token_id, logits)
+        except Exception as fault:
+            self.fail([work], fault, "take a token")
+
+    def _take(self, work: Work, token_id: TokenId, logits: Logits) -> None:
         if token_id == UNUSABLE:
             fault = EngineError(
                 "The graph answered logits that are no finite numbers, so no token can be chosen. "

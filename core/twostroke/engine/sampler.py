@@ -13,7 +13,7 @@ same tokens whatever else is in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -56,12 +56,17 @@ class SamplerState:
             self.penalties.add(token_id)
 
 
-def sample(logits: Logits, states: Sequence[SamplerState | None]) -> list[TokenId]:
+def sample(
+    logits: Logits,
+    states: Sequence[SamplerState | None],
+    failed: Callable[[int, Exception], None] | None = None,
+) -> list[TokenId]:
     """One token for each row.
 
     `logits` is [batch, vocab] float32 and is not changed. `states` has an entry for each row,
     None where no token is wanted. Answers UNUSABLE for such rows and for rows that hold NaN,
-    +infinity or nothing above -infinity.
+    +infinity or nothing above -infinity; also for one whose sampling fails, where `failed` is told
+    of it instead of everybody.
     """
     highest = logits.argmax(axis=1)  # [batch]; NaN counts as the highest
     peaks = logits[np.arange(len(states)), highest]  # [batch]
@@ -70,7 +75,13 @@ def sample(logits: Logits, states: Sequence[SamplerState | None]) -> list[TokenI
         if state is None or not usable:
             tokens[row] = UNUSABLE
         elif state.allowed is not None or not state.is_plain_greedy:
-            tokens[row] = _sample_row(logits[row], state)
+            try:
+                tokens[row] = _sample_row(logits[row], state)
+            except Exception as fault:
+                if failed is None:
+                    raise
+                tokens[row] = UNUSABLE
+                failed(row, fault)
     return tokens
 
 

@@ -10,6 +10,7 @@ from twostroke.backends.discovery import Plugins
 from twostroke.bundle import Bundle
 from twostroke.config.schema import ModelConfig
 from twostroke.errors import BundleError, PlacementError
+from twostroke.model.reader import choose_reader
 from twostroke.types import Stroke
 
 log = logging.getLogger(__name__)
@@ -29,12 +30,20 @@ def backend_name(model: ModelConfig, stroke: Stroke) -> str:
 
 def exported_dialects(model: ModelConfig, plugins: Plugins) -> tuple[str, ...]:
     """The dialects that an export for this model must hold, `fused` first."""
+    reader = choose_reader(model, plugins, None).name
+    names = {stroke: backend_name(model, stroke) for stroke in Stroke}
+    names |= {} if reader is None else {Stroke.PREFILL: reader}
     wanted = {
-        asked_dialect(model, stroke)
-        or preferred_dialect(plugins, backend_name(model, stroke), stroke)
+        asked_dialect(model, stroke) or preferred_dialect(plugins, names[stroke], stroke)
         for stroke in Stroke
     }
     return tuple(sorted(wanted))
+
+
+def prefill_dialects(bundle: Bundle) -> frozenset[str]:
+    """The dialects in which a bundle holds a prefill graph."""
+    graphs = bundle.manifest.graphs
+    return frozenset(graph.dialect for graph in graphs if graph.stroke is Stroke.PREFILL)
 
 
 def choose_dialect(

@@ -13,6 +13,7 @@ from twostroke.config.schema import ModelConfig, SchedulerConfig
 from twostroke.model.dialects import exported_dialects
 from twostroke.model.opening import OpenEngine, open_engine
 from twostroke.model.precisions import check_precisions, export_options
+from twostroke.model.status import placement_lines
 from twostroke.source import open_resolved, resolve_source
 from twostroke.text import ChatTemplate, Tokenizer
 from twostroke.text.parsers import AnswerReader, choose_reader
@@ -77,4 +78,6 @@ def load(
         plugins.parsers, model.parser, source, tokenizer, takes_tools=takes_tools
     )
     opened = open_engine(bundle, model, scheduler, plugins, measure_device=measure_device)
+    for line in placement_lines(opened):
+        log.info("%s: %s", model.name, line)
     return Loaded(bundle, tokenizer, template, reader, opened)

@@ -76,6 +76,7 @@ class OpenedModel:
             "context_tokens": self.context_tokens,
             "health": health_report(self._opened),
             "placement": self.placement_report,
+            "placement_note": self._opened.note,
             "hand_over": self.engine.hand_over_way,
             "fallback": self.fallback_sentence,
             "memory": memory_report(self.bundle, self._opened),

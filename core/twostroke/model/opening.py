@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,22 @@ from twostroke.engine.build import build_engine
 from twostroke.engine.engine import Engine
 from twostroke.engine.engine_plan import chosen_graphs
 from twostroke.engine.limits import EngineLimits, RecoveryLimits
+from twostroke.errors import (
+    BackendUnavailableError,
+    OutOfMemoryError,
+    PlacementError,
+    PluginError,
+)
 from twostroke.life.limits import measure_once
 from twostroke.life.metrics import EngineMetrics
 from twostroke.life.roofline import has_costs
-from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect
+from twostroke.model.dialects import asked_dialect, backend_name, choose_dialect, prefill_dialects
 from twostroke.model.offloading import check_offload, split_between
 from twostroke.model.open_backends import OpenBackends
+from twostroke.model.reader import choose_reader
 from twostroke.types import Stroke
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,7 @@ class OpenEngine:
     metrics: EngineMetrics
     backends: OpenBackends
     graphs: Mapping[Stroke, GraphFact]
+    note: str | None = None  # why `backend: auto` placed the strokes as it did
 
     @property
     def opened(self) -> Mapping[Stroke, Opened]:
@@ -101,12 +112,24 @@ def open_engine(
         return _open_split(bundle, model, scheduler, plugins, measure_device=measure_device)
     wanted_prefill = wanted_backend(model, Stroke.PREFILL)
     wanted_decode = wanted_backend(model, Stroke.DECODE)
-    if wanted_prefill == wanted_decode:
-        return with_backend(wanted_prefill, lambda both: build(both, both))
-    return with_backend(
-        wanted_prefill,
-        lambda prefill: with_backend(wanted_decode, lambda decode: build(prefill, decode)),
-    )
+
+    def apart(prefill_wanted: WantedBackend) -> OpenEngine:
+        return with_backend(
+            prefill_wanted,
+            lambda prefill: with_backend(wanted_decode, lambda decode: build(prefill, decode)),
+        )
+
+    if wanted_prefill != wanted_decode:
+        return apart(wanted_prefill)
+    reader = choose_reader(model, plugins, prefill_dialects(bundle))
+    note = reader.note
+    if reader.name is not None:
+        try:
+            return replace(apart(WantedBackend(reader.name, 0, {})), note=note)
+        except (BackendUnavailableError, PlacementError, PluginError, OutOfMemoryError) as error:
+            note = f"{error} So prompts are read where answers are made, and not on {reader.name}."
+            log.warning("%s: %s", model.name, note)
+    return replace(with_backend(wanted_prefill, lambda both: build(both, both)), note=note)
 
 
 def _open_split(

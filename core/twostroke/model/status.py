@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from twostroke.backends.ort.threads import HasThreads
@@ -35,6 +36,18 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
 def _threads(backend: Backend) -> dict[str, Any] | None:
     """How many threads its operators have, and whose; None where the backend does not say."""
     return dataclasses.asdict(backend.threads) if isinstance(backend, HasThreads) else None
+
+
+def placement_lines(opened: OpenEngine) -> Iterator[str]:
+    """The same in words: a line for each stroke, one for the cache, and why where it is told."""
+    for stroke, place in placement_report(opened).items():
+        yield (
+            f"{stroke} {place['precision']} ({place['dialect']}) on {place['backend']}, "
+            f"{place['device']}: {place['summary']}"
+        )
+    yield f"KV cache from prefill to decode: {opened.engine.hand_over_way}"
+    if opened.note is not None:
+        yield opened.note
 
 
 def fallback_sentence(opened: OpenEngine) -> str | None:

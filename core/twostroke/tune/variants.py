@@ -15,8 +15,9 @@ from twostroke.backends.protocol import BackendSpec, Device, ProbeResult
 from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact
 from twostroke.config.schema import ModelConfig
-from twostroke.model.dialects import asked_dialect
+from twostroke.model.dialects import asked_dialect, prefill_dialects
 from twostroke.model.opening import wanted_backend
+from twostroke.model.reader import choose_reader
 from twostroke.types import Stroke
 
 _FUSED = "fused"
@@ -68,6 +69,7 @@ class Listing:
     def __init__(self, model: ModelConfig, plugins: Plugins, *, is_quick: bool) -> None:
         """Asks every backend what is there."""
         self._model = model
+        self._plugins = plugins
         self._is_quick = is_quick
         self.skipped: list[Skipped] = []
         self._found: list[tuple[BackendSpec, ProbeResult]] = []
@@ -102,12 +104,16 @@ class Listing:
     def _current(self, stroke: Stroke, bundle: Bundle) -> Variant | None:
         """What the YAML asks for; None where it cannot be had here (which is then a reason)."""
         wanted = wanted_backend(self._model, stroke)
+        name = wanted.name
+        if stroke is Stroke.PREFILL and name == AUTO:
+            held = prefill_dialects(bundle)
+            name = choose_reader(self._model, self._plugins, held).name or AUTO
         for spec, found in self._found:
-            if wanted.name not in (spec.name, AUTO):
+            if name not in (spec.name, AUTO):
                 continue
             dialect = asked_dialect(self._model, stroke) or spec.dialect[stroke]
-            held: dict[str, GraphFact] = {g.dialect: g for g in _graphs(bundle, stroke)}
-            graph = held.get(dialect) or held.get("standard")  # as `choose_dialect` takes it
+            graphs: dict[str, GraphFact] = {g.dialect: g for g in _graphs(bundle, stroke)}
+            graph = graphs.get(dialect) or graphs.get("standard")  # as `choose_dialect` takes it
             if graph is None:
                 continue
             device = find_device(spec.name, found, wanted.device)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 JSON = dict[str, Any]
@@ -118,6 +119,11 @@ class Server:
 
     def resident_bytes(self) -> int:
         return int(self.health()["memory"]["resident_bytes"])
+
+    def cpu_s(self) -> float:
+        """Processor time of the server so far; other processes don't add to it."""
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
 
     def wait_until(self, condition: Callable[[dict[str, int]], bool]) -> dict[str, int]:
         """Waits for a load; patient, because a machine may be busy."""

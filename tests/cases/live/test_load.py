@@ -6,11 +6,18 @@ from contextlib import ExitStack
 
 import pytest
 
+from twostroke.engine import EngineLimits
+from twostroke.testing.bundles import make_echo_bundle
+from twostroke.testing.engines import EchoEngine, echo_request
+from twostroke.types import FinishedEvent, FinishReason
+
 CHAT = "/v1/chat/completions"
 EVERY_SURFACE = pytest.mark.parametrize("path", ["/generate", "/v1/completions", CHAT])
 BOTH_MODES = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 LINE = "The ferry left the island a little after six, when the harbour was still grey. "
+STORY = "Once upon a time"
 LONG = {"max_tokens": 1500, "ignore_eos": True}
+AT_ONCE_STEPS = 40  # a step takes milliseconds, and so does the notice of a closed connection
 
 
 def body_of(path, prompt):
@@ -77,25 +84,35 @@ def test_answers_are_the_same_after_others_were_cancelled(live):
 @pytest.mark.cases(23)
 @BOTH_MODES
 def test_whoever_goes_away_in_decode_frees_the_row(live, stream):
+    other = live.say("/generate", STORY, max_tokens=40)
     before = live.load()
-    with live.asking("/generate", {"prompt": LINE, "stream": stream, **LONG}):
-        begun = live.wait_until(lambda load: load["num_steps"] > before["num_steps"] + 5)
-    after = live.wait_until(lambda load: load["num_running"] == 0)
-    assert after["num_aborted"] == before["num_aborted"] + 1
-    assert after["num_steps"] - begun["num_steps"] < LONG["max_tokens"] // 2
+    with ThreadPoolExecutor(1) as pool:
+        with live.asking("/generate", {"prompt": LINE, "stream": stream, **LONG}):
+            live.wait_until(lambda load: load["num_steps"] > before["num_steps"] + 5)
+            begun = live.load()
+            noticing = pool.submit(live.say, "/generate", STORY, max_tokens=40)
+        after = live.wait_until(lambda load: load["num_aborted"] > before["num_aborted"])
+        assert noticing.result() == other, "nobody else notices"
+    assert after["num_steps"] - begun["num_steps"] < AT_ONCE_STEPS
+    live.wait_until(lambda load: load["num_running"] == 0)
+    assert live.load()["num_aborted"] == before["num_aborted"] + 1
     assert live.say("/generate", LINE, max_tokens=4).num_tokens == 4
 
 
 @pytest.mark.cases(23)
 @BOTH_MODES
 def test_whoever_goes_away_in_prefill_frees_the_row(live, stream):
+    other = live.say("/generate", STORY, max_tokens=24)
     before = live.load()
     ids = random.Random(int(stream)).choices(range(1000, 40000), k=8000)  # some 32 chunks
-    with live.asking("/generate", {"prompt": ids, "stream": stream, **LONG}):
-        live.wait_until(lambda load: load["num_steps"] > before["num_steps"])
-    after = live.wait_until(lambda load: load["num_running"] == 0)
-    assert after["num_aborted"] == before["num_aborted"] + 1
-    assert after["num_steps"] - before["num_steps"] < 25, "the prompt was not read to its end"
+    with ThreadPoolExecutor(1) as pool:
+        with live.asking("/generate", {"prompt": ids, "stream": stream, **LONG}):
+            begun = live.wait_until(lambda load: load["num_steps"] > before["num_steps"])
+        after = live.wait_until(lambda load: load["num_running"] == 0)
+        assert after["num_aborted"] == before["num_aborted"] + 1
+        assert after["num_steps"] - begun["num_steps"] <= 4, "the chunk it was at, hardly more"
+        noticing = pool.submit(live.say, "/generate", STORY, max_tokens=24)
+        assert noticing.result() == other, "nobody else notices"
 
 
 @pytest.mark.cases(23)
@@ -111,6 +128,30 @@ def test_whoever_goes_away_in_the_queue_is_never_run(small, stream):
         assert small.load()["num_running"] == 1
     after = small.wait_until(lambda load: load["num_running"] == 0)
     assert after["num_aborted"] == before["num_aborted"] + 2
+
+
+@pytest.mark.cases(23)
+@pytest.mark.parametrize("num_steps_before", [0, 1, 8], ids=["queue", "prefill", "decode"])
+def test_an_abort_frees_a_slot_within_two_steps(tmp_path, num_steps_before):
+    """Steps are counted by running them one by one; the other sequence of the queue goes on."""
+    limits = EngineLimits(max_rows=1, prefill_chunk_tokens=4, kv_budget_bytes=2**20)
+    events = []
+    with EchoEngine(make_echo_bundle(tmp_path / "echo"), limits) as echo:
+        for name in ("first", "second"):
+            request = echo_request(name, "a prompt of several chunks")
+            echo.engine.submit(request, lambda e, n=name: events.append((n, e)), arrived_at=0.0)
+        for _ in range(num_steps_before):
+            echo.engine.run_step()
+        gone, other = ("second", "first") if num_steps_before == 0 else ("first", "second")
+        echo.engine.abort(gone)
+        for _ in range(2):
+            echo.engine.run_step()
+        ends = [(n, e.reason) for n, e in events if isinstance(e, FinishedEvent)]
+        assert ends == [(gone, FinishReason.ABORTED)]
+        stats = echo.engine.stats()
+        assert (stats.num_running, stats.num_waiting) == (1, 0)
+        while not any(n == other and isinstance(e, FinishedEvent) for n, e in events):
+            echo.engine.run_step()
 
 
 @pytest.mark.cases(24)

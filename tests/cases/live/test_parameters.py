@@ -124,6 +124,55 @@ def test_ids_that_are_scored_get_one_entry_more(live):
     assert choice["text"].startswith("".join(choice["logprobs"]["tokens"][:-1]))
 
 
+@pytest.mark.cases(14)
+def test_each_id_gets_its_own_score(live):
+    """What a model said is scored as it was said: an entry that slipped by one would show."""
+    beginnings = [list(range(500, 500 + length)) for length in (3, 40, 300)]  # 300: two chunks
+    said = [
+        live.post(
+            "/v1/completions",
+            {"prompt": ids, "max_tokens": 12, "temperature": 0, "logprobs": 1, "echo": True},
+        ).json()["choices"][0]["logprobs"]
+        for ids in beginnings
+    ]
+    for ids, whole in zip(beginnings, said, strict=True):
+        assert whole["token_logprobs"][0] is None
+        assert len(whole["token_logprobs"]) == len(ids) + 12
+        asked = {"prompt": [ids], "echo": True, "logprobs": 1, "max_tokens": 0}
+        (choice,) = live.post("/v1/completions", asked).json()["choices"]
+        alone = choice["logprobs"]
+        assert alone["tokens"] == whole["tokens"][: len(ids)]
+        assert alone["token_logprobs"][1:] == pytest.approx(
+            whole["token_logprobs"][1 : len(ids)], abs=1e-3
+        )
+        for token, logprob, top in zip(
+            whole["tokens"][len(ids) :],
+            whole["token_logprobs"][len(ids) :],
+            whole["top_logprobs"][len(ids) :],
+            strict=True,
+        ):
+            assert max(top.values()) == pytest.approx(logprob), f"greedy, but {token!r}"
+
+
+@pytest.mark.cases(14)
+def test_prompts_of_ids_are_scored_one_as_the_other(live):
+    prompts = [[504, 3575, 282, 4649, 314], [28, 260, 2933], list(range(900, 950))]
+
+    def scored(prompt):
+        asked = {"prompt": prompt, "echo": True, "logprobs": 1, "max_tokens": 0}
+        reply = live.post("/v1/completions", asked)
+        assert reply.status == 200, reply.body
+        return [choice["logprobs"]["token_logprobs"] for choice in reply.json()["choices"]]
+
+    together = scored(prompts)
+    assert [len(values) for values in together] == [5, 3, 50]
+    for prompt, values in zip(prompts, together, strict=True):
+        assert values[0] is None
+        assert values[1:] == pytest.approx(scored([prompt])[0][1:], abs=1e-3)
+        # The score of a token depends on what is before it and on nothing behind it.
+        assert values[1:3] == pytest.approx(scored([prompt[:3]])[0][1:], abs=1e-2)
+
+
 @pytest.mark.cases(15)
 @pytest.mark.parametrize("path", ["/v1/completions", CHAT])
 def test_usage_comes_only_when_it_is_asked_for(live, path):

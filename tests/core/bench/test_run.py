@@ -19,6 +19,8 @@ def test_a_mix_counts_what_the_server_made(echo_url, capsys, tmp_path, api):
     flags += ["--streams", "1,3", "--rate", "500", "--json", str(out)]
     assert main(["bench", "--url", echo_url() + "/", *flags]) == 0
     found = json.loads(out.read_text())
+    (place,) = next(iter(found["places"].values()))
+    assert place["placement"]["decode"]["nodes"]
     assert [each["load"] for each in found["results"]] == ["1 stream", "3 streams", "500 a second"]
     for each in found["results"]:
         values = each["values"]
@@ -33,7 +35,10 @@ def test_two_endpoints_take_turns_and_are_compared(echo_url, capsys):
     urls = [echo_url(step_delay_s=0.001), echo_url(step_delay_s=0.02)]
     flags = ["--prompt-tokens", "2", "--answer-tokens", "6", "--requests", "4", "--streams", "2"]
     assert main(["bench", "--url", urls[0], "--url", urls[1], *flags]) == 0
-    head, *lines = capsys.readouterr().out.splitlines()
+    first, second, third, fourth, head, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{urls[0]}: echo: prefill fp32 on echo, echo (")  # the proof, first
+    assert second.startswith(f"{urls[0]}: echo: decode fp32 on echo, echo (")
+    assert (third[: len(urls[1])], fourth[: len(urls[1])]) == (urls[1], urls[1])
     assert head.endswith(f"{urls[1]} / {urls[0]}")
     (tokens,) = [line for line in lines if line.startswith("  tokens  ")]
     assert tokens.split() == ["tokens", "24", "24", "1.00"]

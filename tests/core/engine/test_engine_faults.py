@@ -64,6 +64,27 @@ def test_logits_that_are_no_numbers_end_the_sequence_with_a_sentence(make_engine
     assert len(sink.token_ids) == 2
 
 
+@pytest.mark.parametrize(
+    ("culprit", "told"), [("uniform", "failed to sample"), ("add", "failed to take a token")]
+)
+def test_what_fails_for_one_sequence_of_a_batch_ends_that_one(
+    make_engine, recorder, monkeypatch, culprit, told
+):
+    echo = make_engine(started=False, limits=LIMITS)
+    (good,) = submit(echo, recorder, "neighbour")
+    bad = recorder()
+    sampled = SamplingParams(temperature=0.01)
+    echo.engine.submit(echo_request("bad", "hello", sampled), bad, arrived_at=0.0)
+    echo.engine.run_step()
+    sampler = echo.engine._intake._table["bad"].sampler
+    monkeypatch.setattr(sampler, culprit, lambda *args: 1 / 0)
+    echo.engine.start()
+    echo.engine.stop(drain_timeout_s=30)
+    assert told in fault_of(bad)
+    assert good.reason == "stop"
+    echo.engine.check()
+
+
 def test_an_unforeseen_exception_is_wrapped_and_logged(make_engine, recorder, monkeypatch, caplog):
     echo = make_engine(started=False, limits=LIMITS)
     (sink,) = submit(echo, recorder, "hello")
