@@ -212,7 +212,7 @@ def _open(device: Device, options: Mapping[str, Any]) -> WebGpuBackend:
 
 @hookimpl
 def twostroke_backends() -> Sequence[BackendSpec]:
-    """GPUs of any maker; preferred to the CPU where there is one."""
+    """GPUs of any maker. Not taken by `auto`: a software GPU, slower than the CPU, looks alike."""
     return [
         BackendSpec(
             name=NAME,
@@ -220,7 +220,7 @@ def twostroke_backends() -> Sequence[BackendSpec]:
             summary="GPUs with a Vulkan, Metal or DirectX 12 driver, through WebGPU",
             probe=probe,
             open=_open,
-            priority=40,
+            priority=-5,
             dialect={Stroke.PREFILL: "standard", Stroke.DECODE: "fused"},
         )
     ]

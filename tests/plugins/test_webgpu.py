@@ -68,6 +68,11 @@ def test_a_machine_without_a_gpu_says_what_is_missing(monkeypatch):
         opened()
 
 
+def test_it_is_never_taken_by_auto():
+    (spec,) = webgpu.twostroke_backends()
+    assert spec.priority < 0  # the CPU's is 0
+
+
 def test_options_become_the_runtimes(on_host):
     backend = opened(power_preference="low-power", validation_mode="full")
     assert isinstance(backend, Backend)

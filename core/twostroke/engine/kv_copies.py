@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import TypeGuard
+
 import numpy as np
 
 from twostroke.backends.capabilities import ReachesFront
@@ -14,14 +17,14 @@ def copy_tokens(source: Buffer, target: Buffer, num_tokens: int) -> None:
     Mutates `target`; what lies behind the tokens in it is undefined afterwards. Rows, heads and
     dimensions are equal, and so are the dtypes.
     """
-    if isinstance(target, ReachesFront) and target.copy_front(source, num_tokens):
+    if _reaches_front(target) and target.copy_front(source, num_tokens):
         return
     fill_tokens(read_tokens(source, num_tokens), target)
 
 
 def read_tokens(source: Buffer, num_tokens: int) -> Array:
     """The first tokens of a buffer, [rows, kv_heads, num_tokens, head_dim]; perhaps a view."""
-    if isinstance(source, ReachesFront):
+    if _reaches_front(source):
         return source.read_front(num_tokens)
     return source.read()[:, :, :num_tokens]
 
@@ -31,7 +34,7 @@ def fill_tokens(tokens: Array, target: Buffer) -> None:
 
     Mutates `target`; what lies behind the tokens in it is undefined afterwards.
     """
-    if isinstance(target, ReachesFront):
+    if _reaches_front(target):
         target.write_front(tokens)
         return
     num_tokens = tokens.shape[2]
@@ -46,3 +49,13 @@ def fill_tokens(tokens: Array, target: Buffer) -> None:
         whole = np.zeros(target.shape, storage_dtype(target.dtype))
         whole[:, :, :num_tokens] = tokens
         target.write(whole)
+
+
+def _reaches_front(buffer: Buffer) -> TypeGuard[ReachesFront]:
+    return _has_front(type(buffer))
+
+
+@functools.cache
+def _has_front(kind: type[Buffer]) -> bool:
+    """Asked once a class: Python 3.11 takes longer to look than the copy of a layer does."""
+    return issubclass(kind, ReachesFront)

@@ -85,6 +85,8 @@ def test_a_device_that_is_not_there_is_skipped_by_its_number(examine):
     assert [(r.outcome, r.reason) for r in card.results] == [
         (Outcome.SKIPPED, "there is no device 3")
     ]
+    assert card.verdict is Verdict.ABSENT
+    assert card.sentence() == "echo: nothing was proved, every check was skipped"
 
 
 def test_a_device_that_options_choose_is_not_there_without_any(examine):

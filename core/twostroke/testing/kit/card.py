@@ -23,7 +23,7 @@ class Verdict(enum.StrEnum):
 
     PASSES = "passes"
     FAILS = "fails"
-    ABSENT = "absent"  # no device here, so that nothing could be tried
+    ABSENT = "absent"  # nothing could be tried, mostly for want of a device
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +53,18 @@ class Card:
 
     @property
     def verdict(self) -> Verdict:
-        """A failed check decides; without one, whether there was a device at all."""
+        """A failed check decides; without one, whether there was a device and anything passed."""
         if self.failed:
             return Verdict.FAILS
-        return Verdict.ABSENT if self.absence else Verdict.PASSES
+        has_passed = any(r.outcome is Outcome.PASSED for r in self.results)
+        return Verdict.PASSES if has_passed and not self.absence else Verdict.ABSENT
 
     def sentence(self) -> str:
         """The verdict in words."""
-        if self.verdict is Verdict.ABSENT:
+        if self.absence and not self.failed:
             return f"{self.backend}: not here: {self.absence}"
+        if self.verdict is Verdict.ABSENT:
+            return f"{self.backend}: nothing was proved, every check was skipped"
         counts = [
             (sum(r.outcome is outcome for r in self.results), outcome.value) for outcome in Outcome
         ]
