@@ -136,7 +136,8 @@ def test_memory_is_flat_over_300_mixed_requests(serve, demo_bundle_int8):
     with ThreadPoolExecutor(6) as pool:
         seen = list(pool.map(mixed.ask, range(300)))
     load = server.wait_until(lambda load: load["num_running"] + load["num_waiting"] == 0)
-    assert load["num_finished"] - before["num_finished"] > 250
+    # Who is refused, gone or stopped by a string does not count as finished.
+    assert load["num_finished"] - before["num_finished"] > 200
     for counted in ("num_aborted", "num_cached_tokens", "num_accepted_tokens"):
         assert load[counted] - before[counted] > 10, f"nothing of this kind came: {counted}"
     assert load["num_failed"] == 0
