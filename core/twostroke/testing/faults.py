@@ -63,6 +63,7 @@ class Faults:
         self._num_failed_openings = self._num_refused = 0
         self._released = threading.Event()
         self.hanging = threading.Event()  # set while a run hangs
+        self.num_hanging = 0
         self.num_devices_opened = self.num_open_sessions = self.num_open_devices = 0
 
     def throw(self, stroke: str, *, after: int = 0, times: int = 1) -> None:
@@ -154,7 +155,12 @@ class Faults:
         return kind == "nan"
 
     def _hang(self, until: threading.Event) -> None:
+        with self._lock:
+            self.num_hanging += 1
         self.hanging.set()
         while not until.wait(0.02) and not self._released.is_set():
             pass
-        self.hanging.clear()
+        with self._lock:
+            self.num_hanging -= 1
+            if not self.num_hanging:
+                self.hanging.clear()

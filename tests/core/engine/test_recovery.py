@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 
@@ -177,6 +178,20 @@ def test_memory_that_is_refused_at_the_rebuild_is_asked_for_again(faulty):
     made.faults.refuse_allocations(1)
     made.recover()
     assert "No memory for a buffer" in made.engine.health().reason
+    made.recover()
+    answers(made)
+
+
+def test_fewer_rows_than_there_were_are_no_recovery(faulty, monkeypatch):
+    made = faulty()
+    made.faults.lose_device()
+    made.submit("a", "abc")
+    made.step()
+    smaller = replace(made.engine.memory_plan, num_rows=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(made.engine._loop._recovery._reopen, "_plan", lambda *backends: smaller)
+        made.recover()
+    assert "holds 1 rows of KV cache instead of 4" in made.engine.health().reason
     made.recover()
     answers(made)
 

@@ -7,45 +7,20 @@ what vLLM has no name for follows the same rules. `docs/metrics.md` is made from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from twostroke.engine.health import FAILURE_KINDS, Health, HealthState
-from twostroke.engine.limits import EngineStats
 from twostroke.life.metrics import Tally
-from twostroke.model import Model
+from twostroke.server.metrics.family import Family, Labels, Shown
+from twostroke.server.metrics.health_families import HEALTH
 from twostroke.types import FinishReason, Stroke
-
-Labels = tuple[str, ...]
-Kind = Literal["counter", "gauge", "histogram"]
 
 _REASONS = {reason.value: reason.value for reason in FinishReason}
 _REASONS |= {"aborted": "abort", "error": "error"}  # vLLM's words
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A model, its engine's counters and its health, read once for a whole page."""
-
-    model: Model
-    stats: EngineStats
-    health: Health
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One metric of each model. `read` answers its values by the labels beside `model_name`."""
-
-    name: str
-    kind: Kind
-    help: str
-    read: Callable[[Shown], Mapping[Labels, Any]]
-    labels: Labels = ()
-
-
 def families() -> Iterable[Family]:
     """Every metric of a model, in the order of the page."""
-    yield from _HEALTH
+    yield from HEALTH
     yield from _LOAD
     yield from _WORK
     yield from _STAGES
@@ -101,38 +76,6 @@ def _memory(shown: Shown) -> Mapping[Labels, float]:
     return {(kind,): report[f"{kind}_bytes"] for kind in kinds}
 
 
-def _failures(shown: Shown) -> Mapping[Labels, float]:
-    counted = shown.health.failures
-    return {(kind,): counted.get(kind, 0) for kind in FAILURE_KINDS}
-
-
-_HEALTH = (
-    Family(
-        "backend_healthy",
-        "gauge",
-        "1 where the model can answer; 0 while its sessions are made anew, or given up.",
-        lambda shown: {(): shown.health.state is HealthState.READY},
-    ),
-    Family(
-        "run_failures_total",
-        "counter",
-        "Runs that failed, hung or lost the device, and logits that were no numbers.",
-        _failures,
-        ("kind",),
-    ),
-    Family(
-        "backend_rebuilds_total",
-        "counter",
-        "How often lost sessions were made anew.",
-        lambda shown: {(): shown.health.num_rebuilds},
-    ),
-    Family(
-        "hung_threads",
-        "gauge",
-        "Runs that were given up and never came back; each holds its memory.",
-        lambda shown: {(): shown.health.num_hung_threads},
-    ),
-)
 _LOAD = (
     Family("num_requests_running", "gauge", "Sequences that hold a row.", _stat("num_running")),
     Family("num_requests_waiting", "gauge", "Sequences in the queue.", _stat("num_waiting")),

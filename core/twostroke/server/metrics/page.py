@@ -19,7 +19,8 @@ from prometheus_client.registry import Collector
 
 from twostroke.model import Model
 from twostroke.server.in_flight import InFlight
-from twostroke.server.metrics.families import Family, Shown, families
+from twostroke.server.metrics.families import families
+from twostroke.server.metrics.family import Family, Shown
 from twostroke.server.metrics.http_counts import HttpCounts
 from twostroke.server.models import Models
 
