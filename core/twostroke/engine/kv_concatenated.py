@@ -22,6 +22,10 @@ from twostroke.errors import EngineError
 
 _Set = dict[str, Buffer]
 
+_SLACK_TOKENS = 1024
+"""Memory for so many tokens may lie behind a row's own before it is returned: returning it costs a
+call to the system for each layer and side, and rows that grow would soon touch it again."""
+
 
 class ConcatenatedKV:
     """Keys and values of rows that grow, [1, kv_heads, length, head_dim] a row, layer and side.
@@ -29,7 +33,9 @@ class ConcatenatedKV:
     Buffers that can be seen in other shapes are allocated for as many tokens as rows have room for;
     where a backend has no such views, a row's buffers are allocated anew for each run.
 
-    Invariant: `_lengths[row]` is the number of tokens in `_rows[row]`.
+    Invariant: `_lengths[row]` is the number of tokens in `_rows[row]`. `_touched[i]` tokens of block
+    i may have memory behind them: the spare goes from row to row, so what a long row once touched
+    would wander on to short ones, whose books know nothing of it; they give it back.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class ConcatenatedKV:
         self._blocks: list[dict[str, ReshapableBuffer]] = []
         if all(isinstance(buffer, ReshapableBuffer) for buffer in self._allocate(1).values()):
             self._blocks = [self._new_block() for _ in range(extent.num_rows + 1)]
+        self._touched = [0] * len(self._blocks)
         self._written: _Set = self._empty
 
     def past(self, row: int, num_tokens: int) -> Mapping[str, Buffer]:
@@ -85,7 +92,16 @@ class ConcatenatedKV:
         self._rows[row], self._lengths[row] = self._written, num_tokens
         self._written = self._empty
         if self._blocks:
-            self._blocks[row], self._blocks[-1] = self._blocks[-1], self._blocks[row]
+            self._swap_spare(row, num_tokens)
+
+    def _swap_spare(self, row: int, num_tokens: int) -> None:
+        """Makes the spare block, into which so many tokens were written, a row's."""
+        touched = max(self._touched[-1], num_tokens)
+        if touched > 2 * num_tokens + _SLACK_TOKENS:
+            self._give_block_back(-1, num_tokens)
+            touched = num_tokens
+        self._touched[row], self._touched[-1] = touched, self._touched[row]
+        self._blocks[row], self._blocks[-1] = self._blocks[-1], self._blocks[row]
 
     def read_row(self, row: int, num_tokens: int) -> Iterator[tuple[str, Array]]:
         """The first tokens of a row; see `KVStore`."""
@@ -128,7 +144,7 @@ class ConcatenatedKV:
             self._shorten(row, min(lengths[row], self._lengths[row]))
         self._row_tokens, self._written = extent.row_tokens, self._empty
         del self._rows[extent.num_rows :], self._lengths[extent.num_rows :]
-        del self._blocks[extent.num_rows : -1]
+        del self._blocks[extent.num_rows : -1], self._touched[extent.num_rows : -1]
         for row, num_tokens in enumerate(self._lengths):
             for name in self._blocks[row]:
                 self._resize_buffer(row, name, num_tokens)
@@ -136,6 +152,7 @@ class ConcatenatedKV:
             self._resize_buffer(-1, name, 0)
         while len(self._rows) < extent.num_rows:
             self._blocks.insert(-1, self._new_block())
+            self._touched.insert(-1, 0)
             self._rows.append(self._empty)
             self._lengths.append(0)
 
@@ -176,6 +193,7 @@ class ConcatenatedKV:
             return True  # a row has just the memory that it needs
         held = self._lengths[row]
         given = [self._give_block_back(row, held), self._give_block_back(-1, 0)]
+        self._touched[row], self._touched[-1] = held, 0
         return all(given)
 
     def _give_block_back(self, block: int, num_tokens: int) -> bool:
