@@ -33,9 +33,9 @@ class ConcatenatedKV:
     Buffers that can be seen in other shapes are allocated for as many tokens as rows have room for;
     where a backend has no such views, a row's buffers are allocated anew for each run.
 
-    Invariant: `_lengths[row]` is the number of tokens in `_rows[row]`. `_touched[i]` tokens of block
-    i may have memory behind them: the spare goes from row to row, so what a long row once touched
-    would wander on to short ones, whose books know nothing of it; they give it back.
+    Invariant: `_lengths[row]` is the number of tokens in `_rows[row]`. `_touched[i]` tokens of
+    block i may have memory behind them: the spare goes from row to row, so what a long row once
+    touched would wander on to short ones, whose books know nothing of it; they give it back.
     """
 
     def __init__(
