@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import os
@@ -25,6 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure() -> None:
     if _IS_WORKER:  # torch's threads in each worker would fight for the same cores
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_finish() -> None:
+    # Opening sessions collects garbage. Thousands of tests and the modules they import are none,
+    # and looking through them would take most of the time of the tests that open a session.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
