@@ -11,9 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from twostroke.backends.ort import check_like, first_line, numpy_dtype, onnxruntime
+from twostroke.backends.ort import (
+    HandleBuffer,
+    check_like,
+    first_line,
+    numpy_dtype,
+    onnxruntime,
+)
 from twostroke.backends.protocol import Array
-from twostroke.errors import BackendError, OutOfMemoryError
+from twostroke.errors import OutOfMemoryError
 from twostroke.testing import onnx_wire
 
 _DEVICE = ("webgpu", 0)
@@ -62,10 +68,10 @@ class WebGpuMemory:
         return self._sessions[dtype]
 
 
-class WebGpuBuffer:
-    """A shape on the GPU. It has no row views and no address."""
+class WebGpuBuffer(HandleBuffer):
+    """A shape on the GPU."""
 
-    __slots__ = ("_dtype", "_memory", "_shape", "_value")
+    __slots__ = ("_memory",)
 
     def __init__(self, memory: WebGpuMemory, shape: tuple[int, ...], dtype: str) -> None:
         """Allocates zeros.
@@ -73,10 +79,8 @@ class WebGpuBuffer:
         Raises:
             OutOfMemoryError: the GPU refuses the bytes.
         """
+        super().__init__(None, shape, dtype)
         self._memory = memory
-        self._value: Any = None
-        self._shape = shape
-        self._dtype = dtype
         kind = numpy_dtype(dtype)
         try:
             self._value = memory.upload(np.zeros(shape, kind), dtype)
@@ -90,40 +94,10 @@ class WebGpuBuffer:
     def __del__(self) -> None:
         self._value = None  # before the sessions that it came from
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape."""
-        return self._shape
-
-    @property
-    def dtype(self) -> str:
-        """Numpy's name of the dtype."""
-        return self._dtype
-
-    def rows(self, start: int, count: int) -> WebGpuBuffer:
-        """Refused: the memory is a handle, not an address.
-
-        Raises:
-            BackendError: always; the backend says `has_row_views` is False.
-        """
-        raise BackendError("buffers of this backend have no row views; see `has_row_views`")
-
     def write(self, values: Array) -> None:
         """Copies `values` (same shape and dtype) to the GPU."""
         check_like(self, values)
         self._memory.upload(values, self._dtype, self._value)
-
-    def read(self) -> Array:
-        """A copy in host memory."""
-        return np.asarray(self._value.numpy())
-
-    def bind_input(self, binding: Any, name: str) -> None:
-        """Ties this memory to a graph input of an IOBinding."""
-        binding.bind_ortvalue_input(name, self._value)
-
-    def bind_output(self, binding: Any, name: str) -> None:
-        """Ties this memory to a graph output of an IOBinding."""
-        binding.bind_ortvalue_output(name, self._value)
 
 
 def _copy_graph(dtype: str) -> bytes:

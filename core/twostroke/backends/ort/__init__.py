@@ -10,7 +10,7 @@ from twostroke.backends.ort.device_buffers import (
     DeviceMemory,
     allocate_on_device,
 )
-from twostroke.backends.ort.handle_buffers import OrtValueBuffer
+from twostroke.backends.ort.handle_buffers import HandleBuffer, OrtValueBuffer
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
 from twostroke.backends.ort.options import Option, check_options
 from twostroke.backends.ort.placement import (
@@ -34,6 +34,7 @@ __all__ = [
     "Blocks",
     "DeviceBuffer",
     "DeviceMemory",
+    "HandleBuffer",
     "HasThreads",
     "HostBuffer",
     "Option",
