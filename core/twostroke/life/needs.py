@@ -120,13 +120,16 @@ def _weights(
     ]
     added = dict.fromkeys(graphs, 0)
     for backend in {id(backend): backend for _, _, backend in parts}.values():
-        loaded = {part: stroke for stroke, part, own in reversed(parts) if own is backend}
+        loaded: dict[Path, Stroke] = {}  # what both strokes load counts to the first
+        for stroke, part, owner in parts:
+            if owner is backend:
+                loaded.setdefault(part, stroke)
         sizes = loaded_bytes(
-            (paths := list(reversed(loaded))),
+            loaded,
             vocab_size=vocab_size,
             packs=isinstance(backend, PacksWeights),
             shares=isinstance(backend, PacksWeights) and backend.shares_packed_weights,
         )
-        for part, num_bytes in zip(paths, sizes, strict=True):
-            added[loaded[part]] += num_bytes
+        for stroke, num_bytes in zip(loaded.values(), sizes, strict=True):
+            added[stroke] += num_bytes
     return added
