@@ -6,16 +6,16 @@ from aiohttp import web
 
 from twostroke.config.schema import ServerConfig
 from twostroke.server.access import Guard
-from twostroke.server.chat import chat_completions
-from twostroke.server.completions import completions
-from twostroke.server.generate import generate
 from twostroke.server.health import health
 from twostroke.server.in_flight import InFlight
 from twostroke.server.keys import HEALTH_PATH, IN_FLIGHT, METRICS_PATH, MODELS
-from twostroke.server.listing import list_models, show_model
 from twostroke.server.metrics import HTTP_COUNTS, HttpCounts, MetricsPage
 from twostroke.server.middleware import add_headers, make_middleware
 from twostroke.server.models import Models
+from twostroke.server.surfaces.openai.chat import chat_completions
+from twostroke.server.surfaces.openai.completions import completions
+from twostroke.server.surfaces.openai.listing import list_models, show_model
+from twostroke.server.surfaces.plain.generate import generate
 from twostroke.server.traces import Traces
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from twostroke import errors
-from twostroke.server.chat import ChatBody
-from twostroke.server.completions import CompletionBody
 from twostroke.server.fields import QueueFields, SamplingFields
-from twostroke.server.generate import GenerateBody
-from twostroke.server.openai_shapes import OpenAIFields
-from twostroke.server.structure import FIELDS
-from twostroke.server.unsupported import HARMLESS
+from twostroke.server.surfaces.openai.chat import ChatBody
+from twostroke.server.surfaces.openai.completions import CompletionBody
+from twostroke.server.surfaces.openai.shapes import OpenAIFields
+from twostroke.server.surfaces.openai.structure import FIELDS
+from twostroke.server.surfaces.openai.unsupported import HARMLESS
+from twostroke.server.surfaces.plain.generate import GenerateBody
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/http.md").read_text(encoding="utf-8")

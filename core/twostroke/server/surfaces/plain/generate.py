@@ -6,7 +6,7 @@ The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `Sampl
 the answer must look like; a bad one is a 400 before any byte of the answer. With messages, `tools`,
 `tool_choice` and `parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold
 `reasoning` and `tool_calls`, and the text of JSON is without them. `n` asks for several answers.
-What comes back depends on `Accept` and `"stream"` (`generate_frames` writes it):
+What comes back depends on `Accept` and `"stream"` (`frames` writes it):
 
 | Accept | "stream" | answer |
 |---|---|---|
@@ -31,9 +31,9 @@ from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields, check_shape
-from twostroke.server.generate_frames import NdjsonFrames, TextFrames, whole_body, whole_text
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
+from twostroke.server.surfaces.plain.frames import NdjsonFrames, TextFrames, whole_body, whole_text
 from twostroke.server.turn import Prompt
 from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import tool_use

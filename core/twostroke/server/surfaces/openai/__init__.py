@@ -1,0 +1,1 @@
+"""OpenAI's surface: chat completions, completions and models."""

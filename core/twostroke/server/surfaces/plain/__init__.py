@@ -1,0 +1,1 @@
+"""The plain surface: `POST /generate`, the simplest of all."""
