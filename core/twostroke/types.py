@@ -156,7 +156,8 @@ class FinishedEvent:
 
     Where the request asks for them: `prompt_logprobs` has one for each token of the prompt (None
     for the first), `end_logprob` is that of the token that ended the answer and sent no TokenEvent.
-    `num_cached_tokens` of the prompt were in the KV cache and were not computed.
+    `num_cached_tokens` of the prompt were in the KV cache and were not computed. `stop_string` is
+    the one that ended the text, where one did.
     """
 
     reason: FinishReason
@@ -166,6 +167,7 @@ class FinishedEvent:
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
     end_logprob: TokenLogprob | None = None
     num_cached_tokens: int = 0
+    stop_string: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

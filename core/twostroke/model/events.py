@@ -91,7 +91,7 @@ class AnswerText:
         text, self.is_stopped = self._matcher.push(self._detokenizer.flush())
         text += self._matcher.flush()
         reason = FinishReason.STOP if self.is_stopped else event.reason
-        end = replace(event, reason=reason)
+        end = replace(event, reason=reason, stop_string=self._matcher.matched)
         if not text or self._last is None:
             return [end]
         return [TextEvent(self._last.token_id, self._last.index, text), end]
@@ -115,10 +115,13 @@ class AnswerText:
         # in that step can't spoil an answer that was complete.
         num_tokens = self._last.index + 1 if self._last else 0
         if isinstance(event, FailedEvent):
-            stopped = FinishReason.STOP
-            return FinishedEvent(stopped, self._num_prompt_tokens, num_tokens, Timings())
+            event = FinishedEvent(FinishReason.STOP, self._num_prompt_tokens, num_tokens, Timings())
         return replace(
-            event, reason=FinishReason.STOP, num_completion_tokens=num_tokens, end_logprob=None
+            event,
+            reason=FinishReason.STOP,
+            num_completion_tokens=num_tokens,
+            end_logprob=None,
+            stop_string=self._matcher.matched,
         )
 
 
