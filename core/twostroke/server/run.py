@@ -7,24 +7,26 @@ import ipaddress
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import Config, ModelConfig, ServerConfig
 from twostroke.model import Model
+from twostroke.server.all_surfaces import all_surfaces
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.loading import Loading, LoadModel
 from twostroke.server.models import Models
 from twostroke.server.signals import StopSignals
+from twostroke.server.surface import Surface
 
 logger = logging.getLogger("twostroke.server")
 _LOAD_STOP_TIMEOUT_S = 5.0
 _KILLED = 128  # plus the signal's number: what a shell reports
 
 
-def serve(config: Config, *, load: LoadModel | None = None) -> int:
+def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | None = None) -> int:
     """Serves the models of `config` until Ctrl-C or SIGTERM; answers the exit code.
 
     It listens at once: while models load, `/health` says so with 503. When all are loaded it
@@ -33,14 +35,16 @@ def serve(config: Config, *, load: LoadModel | None = None) -> int:
     cuts them off; then, and after a signal before everything was loaded, the code is 128 plus the
     signal's number.
 
-    `load` makes a model from its configuration; the default is `Model.from_config`. Call it from
-    the main thread.
+    `load` makes a model from its configuration; the default is `Model.from_config`. `plugins` are
+    what is installed, unless given. Call it from the main thread.
 
     Raises:
-        TwostrokeError: the address is taken, or a model cannot be loaded.
+        TwostrokeError: the address is taken, a model cannot be loaded, or two plugins clash.
     """
     loading: list[Loading] = []
-    code = asyncio.run(_serve(config, load or _loader(config), loading.append))
+    plugins = load_plugins(config.plugins.block) if plugins is None else plugins
+    surfaces = all_surfaces(plugins.surfaces)
+    code = asyncio.run(_serve(config, load or _loader(config, plugins), surfaces, loading.append))
     if loading and (loading[0].is_alive or loading[0].models.have_hung_threads):
         # A session is being loaded or run by native code, which an ordinary exit would wait for
         # or tear down under its feet.
@@ -50,16 +54,12 @@ def serve(config: Config, *, load: LoadModel | None = None) -> int:
     return code
 
 
-def _loader(config: Config) -> LoadModel:
-    plugins: list[Plugins] = []  # found in the loading thread: importing plugins may take long
-
+def _loader(config: Config, plugins: Plugins) -> LoadModel:
     def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
-        if not plugins:
-            plugins.append(load_plugins(config.plugins.block))
         return Model.from_config(
             model,
             config.scheduler,
-            plugins=plugins[0],
+            plugins=plugins,
             progress=report,
             measure_device=config.server.measure_device,
         )
@@ -67,9 +67,14 @@ def _loader(config: Config) -> LoadModel:
     return load
 
 
-async def _serve(config: Config, load: LoadModel, started: Callable[[Loading], None]) -> int:
+async def _serve(
+    config: Config,
+    load: LoadModel,
+    surfaces: Sequence[Surface],
+    started: Callable[[Loading], None],
+) -> int:
     models = Models([model.name for model in config.models])
-    endpoint = Endpoint(models, config.server)
+    endpoint = Endpoint(models, config.server, surfaces)
     await endpoint.listen()
     warn_of_open_door(config.server)
     try:

@@ -16,7 +16,8 @@ from typing import Any
 from twostroke.errors import TwostrokeError
 from twostroke.model import ReadAnswer, TextEvent
 from twostroke.server.answers import Answer, AnswerEvent
-from twostroke.server.replies import dump, error_body, timings_body
+from twostroke.server.replies import dump, timings_body
+from twostroke.server.surface import error_body
 from twostroke.server.surfaces.openai.tool_shapes import call_shape, finish_reason
 from twostroke.server.text_threads import threads_of_length
 from twostroke.server.turn import Turn
