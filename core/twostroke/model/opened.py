@@ -59,6 +59,11 @@ class OpenedModel:
         return placement_report(self._opened)
 
     @property
+    def device_kinds(self) -> frozenset[str]:
+        """What the strokes run on: `cpu`, `gpu`, `npu`."""
+        return frozenset(each.backend.device.kind for each in self._opened.opened.values())
+
+    @property
     def fallback_sentence(self) -> str | None:
         """Why another backend runs than the one asked for; None where none had to take over."""
         return fallback_sentence(self._opened)

@@ -1,0 +1,85 @@
+"""Ollama's routes about models: what is there is told, what would change it is refused."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict
+
+from twostroke.errors import RequestError
+from twostroke.server.body import read_json
+from twostroke.server.fields import check_shape
+from twostroke.server.keys import MODELS
+from twostroke.server.replies import json_reply
+from twostroke.server.surfaces.ollama.answering import find_model
+from twostroke.server.surfaces.ollama.library import listed, running, shown
+
+API_VERSION = "0.12.11"
+"""The version of Ollama whose API this is; clients ask for one that knows what they need."""
+
+
+class NamedModel(BaseModel):
+    """A body that names a model."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    model: str | None = None
+    name: str | None = None  # its older name
+
+
+async def tags(request: web.Request) -> web.StreamResponse:
+    """Answers `GET /api/tags` with the models that are ready."""
+    return json_reply({"models": [listed(model) for model in request.app[MODELS].ready()]})
+
+
+async def ps(request: web.Request) -> web.StreamResponse:
+    """Answers `GET /api/ps` with the models that are in memory."""
+    return json_reply({"models": [running(model) for model in request.app[MODELS].ready()]})
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    """Answers `POST /api/show`."""
+    return json_reply(shown(find_model(request, await _named(request))))
+
+
+async def version(request: web.Request) -> web.StreamResponse:
+    """Answers `GET /api/version`."""
+    return json_reply({"version": API_VERSION})
+
+
+async def pull(request: web.Request) -> web.StreamResponse:
+    """Answers `POST /api/pull`: of a model that is served there is nothing to be done.
+
+    Raises:
+        TwostrokeError: the model is not served, or is loading.
+    """
+    find_model(request, await _named(request))
+    return json_reply({"status": "success"})
+
+
+async def refuse_change(request: web.Request) -> NoReturn:
+    """Answers what would make, copy, send or delete models.
+
+    Raises:
+        RequestError: always.
+    """
+    raise _not_here("The models of this server are those of its YAML: change it there.")
+
+
+async def refuse_embeddings(request: web.Request) -> NoReturn:
+    """Answers what asks for embeddings.
+
+    Raises:
+        RequestError: always.
+    """
+    raise _not_here("This server makes no embeddings: its models write text.")
+
+
+async def _named(request: web.Request) -> str | None:
+    body = check_shape(NamedModel, await read_json(request))
+    return body.model or body.name
+
+
+def _not_here(sentence: str) -> RequestError:
+    return RequestError(sentence, status=501, code="not_implemented")
