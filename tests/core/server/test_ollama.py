@@ -380,6 +380,6 @@ def test_a_fault_in_a_stream_is_a_line(serve_echo, script_bundle):
     server = serve_echo(bundle=script_bundle, fail_decode_runs=[2])
     with (
         ollama.Client(host=server.url) as client,
-        pytest.raises(ollama.ResponseError, match="run failed|injected|fail"),
+        pytest.raises(ollama.ResponseError, match="decode"),
     ):
         chat(client, "abcdef", stream=True)

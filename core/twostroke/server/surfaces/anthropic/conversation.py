@@ -44,7 +44,7 @@ def conversation(system: Any, messages: Sequence[Mapping[str, Any]]) -> list[dic
     if turns[-1]["role"] == "assistant":
         last = f"messages[{len(messages) - 1}]"
         raise RequestError(
-            f"{last} is the assistant's: an answer that goes on from a given text is not made here. "
+            f"{last} is the assistant's: an answer that goes on from it is not made here. "
             "End with a message of the user.",
             param=f"{last}.role",
         )
