@@ -70,4 +70,4 @@ def run(arguments: argparse.Namespace) -> int:
                 measure_device=config.server.measure_device,
             )
 
-    return serve(config, load=load)
+    return serve(config, load=load, plugins=plugins)

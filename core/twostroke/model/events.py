@@ -19,6 +19,7 @@ from twostroke.types import (
     FailedEvent,
     FinishedEvent,
     FinishReason,
+    ProgressEvent,
     Request,
     Timings,
     TokenEvent,
@@ -42,7 +43,7 @@ class TextEvent:
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()  # as in TokenEvent
 
 
-AnswerEvent = TextEvent | FinishedEvent | FailedEvent
+AnswerEvent = ProgressEvent | TextEvent | FinishedEvent | FailedEvent
 IndexedAnswerEvent = tuple[int, AnswerEvent]
 """The index of a request, and one of its answer's events."""
 
@@ -82,6 +83,8 @@ class AnswerText:
         return [self._timed(e, now) if isinstance(e, FinishedEvent) else e for e in events]
 
     def _take(self, event: Event) -> list[AnswerEvent]:
+        if isinstance(event, ProgressEvent):
+            return [event]
         if isinstance(event, TokenEvent):
             return [] if self.is_stopped else [self._token(event)]
         if self.is_stopped:
@@ -155,8 +158,9 @@ class _ReadyEvents:
 class TextEvents(_ReadyEvents):
     """The events of answers, each with the index of its request, for asyncio.
 
-    Of each answer: TextEvents, then exactly one terminal event. Submitted when made, all requests
-    or none. Closing, cancelling or dropping it aborts what has not ended.
+    Of each answer: ProgressEvents where they are asked for, TextEvents, then exactly one terminal
+    event. Submitted when made, all requests or none. Closing, cancelling or dropping it aborts
+    what has not ended.
     """
 
     def __init__(

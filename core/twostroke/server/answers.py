@@ -10,9 +10,17 @@ from twostroke.errors import ContextLengthError, EngineError, UnavailableError
 from twostroke.model import ReadAnswer, TextEvent, TextEvents
 from twostroke.server.choices import of_prompt
 from twostroke.server.turn import Choice, Turn
-from twostroke.types import FailedEvent, FinishedEvent, FinishReason, TokenId, TokenLogprob
+from twostroke.types import (
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    ProgressEvent,
+    TokenId,
+    TokenLogprob,
+)
 
 AnswerEvent = TextEvent | FinishedEvent
+TurnEvent = ProgressEvent | AnswerEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +35,11 @@ class Answer:
     offsets: tuple[int, ...] = ()  # where in the text each of those tokens begins, in characters
 
 
-async def answers(turn: Turn) -> AsyncGenerator[tuple[int, AnswerEvent], None]:
+async def answers(turn: Turn) -> AsyncGenerator[tuple[int, TurnEvent], None]:
     """The events of a turn, each with its choice's index; the last of a choice is its end.
 
-    Closing it aborts all choices. Sets `finished` of each.
+    ProgressEvents come first, where the requests ask for them. Closing it aborts all choices.
+    Sets `finished` of each.
 
     Raises:
         TwostrokeError: one was refused (and so all were), failed, or was stopped with the server.

@@ -35,7 +35,7 @@ class Wanted:
     `given` are names of `SamplingParams`; `n` is the number of answers to each prompt. With
     `reads_sections` answers are parsed: for reasoning, and for calls where there are `tools`.
     `schedule` adds to a request when it is served (`QueueFields.scheduled`); `variables` are for
-    the chat template.
+    the chat template. With `reports_progress` the surface's frames are `ProgressFrames`.
     """
 
     model: str | None
@@ -47,6 +47,7 @@ class Wanted:
     tools: ToolUse | None = None
     reads_sections: bool = False
     variables: Mapping[str, Any] = field(default_factory=dict)
+    reports_progress: bool = False
 
 
 async def begin(request: web.Request, wanted: Wanted) -> Turn:
@@ -69,7 +70,10 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
         for ids in all_ids
     ]
     arrived_at = request[ARRIVED_AT]
-    requests = [wanted.schedule(each, arrived_at) for each in requests]
+    requests = [
+        replace(wanted.schedule(each, arrived_at), reports_progress=wanted.reports_progress)
+        for each in requests
+    ]
     choices = [Choice(each) for each in siblings(requests, wanted.n)]
     if wanted.reads_sections and asked.constraint is None:
         for choice in choices:

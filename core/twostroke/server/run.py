@@ -7,26 +7,28 @@ import ipaddress
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.schema import Config, ServerConfig
 from twostroke.model import Model
+from twostroke.server.all_surfaces import all_surfaces
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.loading import LoadModel
 from twostroke.server.models import Models
 from twostroke.server.residency import Residency
 from twostroke.server.served import Settings
 from twostroke.server.signals import StopSignals
+from twostroke.server.surface import Surface
 
 logger = logging.getLogger("twostroke.server")
 _LOAD_STOP_TIMEOUT_S = 5.0
 _KILLED = 128  # plus the signal's number: what a shell reports
 
 
-def serve(config: Config, *, load: LoadModel | None = None) -> int:
+def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | None = None) -> int:
     """Serves the models of `config` until Ctrl-C or SIGTERM; answers the exit code.
 
     It listens at once: while models load, `/health` says so with 503. When all are loaded that are
@@ -35,14 +37,17 @@ def serve(config: Config, *, load: LoadModel | None = None) -> int:
     code is 0. A second one cuts them off; then, and after a signal before everything was loaded,
     the code is 128 plus the signal's number.
 
-    `load` makes a model from its settings; the default is `Model.from_config`. Call it from the
-    main thread.
+    `load` makes a model from its settings; the default is `Model.from_config`. `plugins` are what
+    is installed, unless given. Call it from the main thread.
 
     Raises:
-        TwostrokeError: the address is taken, or a model cannot be loaded at the start.
+        TwostrokeError: the address is taken, a model cannot be loaded at the start, or two plugins
+            clash.
     """
     started: list[Residency] = []
-    code = asyncio.run(_serve(config, load or _loader(config), started.append))
+    plugins = load_plugins(config.plugins.block) if plugins is None else plugins
+    surfaces = all_surfaces(plugins.surfaces)
+    code = asyncio.run(_serve(config, load or _loader(config, plugins), surfaces, started.append))
     if any(each.is_busy or each.models.have_hung_threads for each in started):
         # A session is being loaded or run by native code, which an ordinary exit would wait for
         # or tear down under its feet.
@@ -52,16 +57,12 @@ def serve(config: Config, *, load: LoadModel | None = None) -> int:
     return code
 
 
-def _loader(config: Config) -> LoadModel:
-    plugins: list[Plugins] = []  # found in the loading thread: importing plugins may take long
-
+def _loader(config: Config, plugins: Plugins) -> LoadModel:
     def load(settings: Settings, report: Callable[[Progress], None]) -> Model:
-        if not plugins:
-            plugins.append(load_plugins(config.plugins.block))
         return Model.from_config(
             settings.model,
             settings.scheduler,
-            plugins=plugins[0],
+            plugins=plugins,
             progress=report,
             measure_device=config.server.measure_device,
         )
@@ -69,10 +70,15 @@ def _loader(config: Config) -> LoadModel:
     return load
 
 
-async def _serve(config: Config, load: LoadModel, started: Callable[[Residency], None]) -> int:
+async def _serve(
+    config: Config,
+    load: LoadModel,
+    surfaces: Sequence[Surface],
+    started: Callable[[Residency], None],
+) -> int:
     models = Models()
     models.serve(config)
-    endpoint = Endpoint(models, config.server)
+    endpoint = Endpoint(models, config.server, surfaces)
     await endpoint.listen()
     warn_of_open_door(config.server)
     residency = Residency(models, load, config.server.load_wait_s)
