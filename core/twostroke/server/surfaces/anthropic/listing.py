@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
 
-from twostroke.model import Model
+from twostroke.server.served import Served
 
 VERSION_HEADER = "anthropic-version"
 _UNKNOWN_DATE = "1970-01-01T00:00:00Z"
@@ -18,7 +18,7 @@ def is_anthropic(request: web.Request) -> bool:
     return VERSION_HEADER in request.headers
 
 
-def models_body(models: Sequence[Model]) -> dict[str, Any]:
+def models_body(models: Iterable[Served]) -> dict[str, Any]:
     """The list of models: one page, which has them all."""
     data = [model_body(model) for model in models]
     ids = [each["id"] for each in data]
@@ -26,8 +26,8 @@ def models_body(models: Sequence[Model]) -> dict[str, Any]:
     return {"data": data, "has_more": False, "first_id": first, "last_id": last}
 
 
-def model_body(model: Model) -> dict[str, Any]:
-    """One model; prompt and answer share its context."""
+def model_body(model: Served) -> dict[str, Any]:
+    """One model. Prompt and answer share its context, which a load may have to tell first."""
     return {
         "type": "model",
         "id": model.name,

@@ -10,7 +10,7 @@ from twostroke.server.answers import gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.fields import check_shape
-from twostroke.server.keys import MODELS
+from twostroke.server.model_for import model_for
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.surfaces.anthropic.fields import MessagesBody, PromptFields
@@ -44,7 +44,7 @@ async def messages(request: web.Request) -> web.StreamResponse:
 async def count_tokens(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/messages/count_tokens` with what the model would be given to read."""
     body = check_shape(PromptFields, await read_json(request))
-    model = request.app[MODELS].find(body.model)
+    model = await model_for(request, body.model)
     prompt, tools, variables = body.conversation(), body.tool_use(), body.variables()
     ids = await asyncio.get_running_loop().run_in_executor(
         threads_for(prompt), model.encode, prompt, tools, variables

@@ -42,7 +42,7 @@ SURFACE = Surface(
             body=GenerateBody,
             streams=NDJSON,
         ),
-        Route("GET", "/api/tags", tags, "The models that are ready."),
+        Route("GET", "/api/tags", tags, "The models that are served."),
         Route("POST", "/api/show", show, "One model.", body=NamedModel),
         Route("GET", "/api/ps", ps, "The models that are in memory."),
         Route("GET", "/api/version", version, "The version of Ollama's API that is spoken."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from twostroke.errors import TwostrokeError
@@ -19,15 +20,28 @@ from twostroke.types import FinishedEvent, TokenId, TokenLogprob
 NDJSON = "application/x-ndjson"
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How an answer is written: its pieces, and what its end tells.
+
+    `load_s` is how long the model was waited for; with `has_context` the ids of everything that
+    was read and written are told.
+    """
+
+    piece: Piece
+    load_s: float
+    has_context: bool = False
+
+
 class AnswerFrames:
     """The lines of one answer. A call is a line when it is complete."""
 
     content_type = NDJSON
 
-    def __init__(self, turn: Turn, name: str, piece: Piece, *, has_context: bool = False) -> None:
-        """`name` is what the model was asked by; `has_context` ends with the ids of everything."""
-        self._turn, self._name, self._piece = turn, name, piece
-        self._answer_ids: list[TokenId] | None = [] if has_context else None
+    def __init__(self, turn: Turn, name: str, writing: Writing) -> None:
+        """`name` is what the model was asked by."""
+        self._turn, self._name, self._writing = turn, name, writing
+        self._answer_ids: list[TokenId] | None = [] if writing.has_context else None
         self._waiting: list[TokenLogprob] = []  # of tokens whose text is not certain yet
         self._call: ToolCall | None = None
         self._num_calls = 0
@@ -50,7 +64,7 @@ class AnswerFrames:
         """What was held back, then the line with the counts."""
         yield from self._lines(self._turn.choices[index].read_rest())
         yield from self._end_call()
-        facts = {**ending(self._turn, event), **self._logprobs()}
+        facts = {**ending(self._turn, event, self._writing.load_s), **self._logprobs()}
         if self._answer_ids is not None:
             facts["context"] = [*self._turn.choices[index].request.prompt_ids, *self._answer_ids]
         yield self._line("", **facts)
@@ -90,7 +104,7 @@ class AnswerFrames:
         calls: Sequence[dict[str, Any]] = (),
         **facts: Any,
     ) -> bytes:
-        piece = self._piece(content, thinking, calls)
+        piece = self._writing.piece(content, thinking, calls)
         return dump({**head(self._name), **piece, **facts}) + b"\n"
 
     def _logprobs(self) -> dict[str, Any]:
@@ -99,19 +113,17 @@ class AnswerFrames:
         return logprobs_of(self._turn.model.tokenizer, found)
 
 
-def whole_answer(
-    turn: Turn, whole: Answer, name: str, piece: Piece, *, has_context: bool = False
-) -> dict[str, Any]:
+def whole_answer(turn: Turn, whole: Answer, name: str, writing: Writing) -> dict[str, Any]:
     """A whole answer; the arguments are as for `AnswerFrames`."""
     parts = whole.parts
     calls = [call_shape(index, call) for index, call in enumerate(parts.tool_calls)]
     context = (*turn.choices[0].request.prompt_ids, *whole.token_ids)
     return {
         **head(name),
-        **piece(parts.text, parts.reasoning, calls),
-        **ending(turn, whole.finished),
+        **writing.piece(parts.text, parts.reasoning, calls),
+        **ending(turn, whole.finished, writing.load_s),
         **logprobs_of(turn.model.tokenizer, whole.logprobs),
-        **({"context": context} if has_context else {}),
+        **({"context": context} if writing.has_context else {}),
     }
 
 

@@ -12,8 +12,9 @@ from twostroke.server.body import read_json
 from twostroke.server.fields import check_shape
 from twostroke.server.keys import MODELS
 from twostroke.server.replies import json_reply
-from twostroke.server.surfaces.ollama.answering import find_model
+from twostroke.server.served import Served
 from twostroke.server.surfaces.ollama.library import listed, running, shown
+from twostroke.server.surfaces.ollama.names import known_names, served_name
 
 API_VERSION = "0.12.11"
 """The version of Ollama whose API this is; clients ask for one that knows what they need."""
@@ -29,18 +30,23 @@ class NamedModel(BaseModel):
 
 
 async def tags(request: web.Request) -> web.StreamResponse:
-    """Answers `GET /api/tags` with the models that are ready."""
-    return json_reply({"models": [listed(model) for model in request.app[MODELS].ready()]})
+    """Answers `GET /api/tags` with all that is served, loaded or not."""
+    return json_reply({"models": [listed(each) for each in request.app[MODELS].served.values()]})
 
 
 async def ps(request: web.Request) -> web.StreamResponse:
     """Answers `GET /api/ps` with the models that are in memory."""
-    return json_reply({"models": [running(model) for model in request.app[MODELS].ready()]})
+    found = [
+        running(served, served.resident)
+        for served in request.app[MODELS].served.values()
+        if served.resident is not None
+    ]
+    return json_reply({"models": found})
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """Answers `POST /api/show`."""
-    return json_reply(shown(find_model(request, await _named(request))))
+    """Answers `POST /api/show`; of a model that is not loaded there is little to say."""
+    return json_reply(shown(await _served(request)))
 
 
 async def version(request: web.Request) -> web.StreamResponse:
@@ -52,9 +58,9 @@ async def pull(request: web.Request) -> web.StreamResponse:
     """Answers `POST /api/pull`: of a model that is served there is nothing to be done.
 
     Raises:
-        TwostrokeError: the model is not served, or is loading.
+        ModelNotFoundError: the model is not served.
     """
-    find_model(request, await _named(request))
+    await _served(request)
     return json_reply({"status": "success"})
 
 
@@ -76,9 +82,10 @@ async def refuse_embeddings(request: web.Request) -> NoReturn:
     raise _not_here("This server makes no embeddings: its models write text.")
 
 
-async def _named(request: web.Request) -> str | None:
+async def _served(request: web.Request) -> Served:
     body = check_shape(NamedModel, await read_json(request))
-    return body.model or body.name
+    models = request.app[MODELS]
+    return models.look_up(served_name(body.model or body.name, known_names(models)))
 
 
 def _not_here(sentence: str) -> RequestError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from twostroke.server.models import Models
+
 _LATEST = ":latest"
 
 
@@ -18,3 +20,9 @@ def served_name(name: str | None, served: Collection[str]) -> str | None:
 def tagged_name(name: str) -> str:
     """A served name as lists show it: with a tag."""
     return name if ":" in name.rpartition("/")[2] else f"{name}{_LATEST}"
+
+
+def known_names(models: Models) -> set[str]:
+    """All names that mean a model, aliases too."""
+    aliases = {alias for served in models.served.values() for alias in served.aliases}
+    return {*models.names, *aliases}

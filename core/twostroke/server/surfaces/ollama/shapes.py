@@ -1,8 +1,8 @@
 """Ollama's shapes: the head of each line, pieces of both kinds, the counts at the end, errors.
 
 Durations are in nanoseconds. `prompt_eval_duration` is what prefill took; `eval_duration` goes from
-the first token to the last; `total_duration` from the arrival of the request. A request finds its
-model loaded, so `load_duration` is 0.
+the first token to the last; `total_duration` from the arrival of the request; `load_duration` is
+how long it waited for its model.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def call_shape(index: int, call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "function": {"index": index, "name": call.name, "arguments": arguments}}
 
 
-def ending(turn: Turn, finished: FinishedEvent) -> dict[str, Any]:
+def ending(turn: Turn, finished: FinishedEvent, load_s: float) -> dict[str, Any]:
     """Why the answer ended, and the counts."""
     timings = turn.with_blocked(finished.timings)
     return {
         "done": True,
         "done_reason": finished.reason.value,
         "total_duration": _ns(timings.total_ms),
-        "load_duration": 0,
+        "load_duration": round(load_s * 1e9),
         "prompt_eval_count": finished.num_prompt_tokens,
         "prompt_eval_duration": _ns(timings.prefill_ms),
         "eval_count": finished.num_completion_tokens,

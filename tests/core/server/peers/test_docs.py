@@ -17,7 +17,7 @@ from twostroke.server.surfaces.ollama.fields import AnswerFields, ChatBody, Gene
 from twostroke.server.surfaces.ollama.models import API_VERSION
 from twostroke.server.surfaces.ollama.options import Options
 
-from .test_http_docs import ROOT, asked, first_column, same_shape
+from ..test_http_docs import ROOT, asked, first_column, same_shape
 
 NAME = "smollm2-135m-instruct"
 PAGES = {
