@@ -67,6 +67,7 @@ def _record_lines(record: PluginRecord) -> list[str]:
             *(f"backend {n}" for n in record.backends),
             *(f"exporter {n}" for n in record.exporters),
             *(f"parser {n}" for n in record.parsers),
+            *(f"surface {n}" for n in record.surfaces),
         ]
     )
     lines = [f"{record.status:8}{record}{f': {brings}' if brings else ''}"]

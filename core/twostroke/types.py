@@ -1,7 +1,8 @@
 """The values that cross rooms: what a sequence asks for and what it answers.
 
 Surfaces translate their own bodies into a `Request`; the engine answers a request with
-`TokenEvent`s and exactly one terminal event (`FinishedEvent` or `FailedEvent`).
+`TokenEvent`s (`ProgressEvent`s before them where it asks) and exactly one terminal event
+(`FinishedEvent` or `FailedEvent`).
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Request:
     `priority`: lower ones run sooner; equal ones in order of arrival. `deadline_at`, on the
     engine's clock, ends the sequence with an error; None never does. `group` names requests with
     one prompt that are answered together (the choices of one HTTP request). What one request has
-    left in the KV cache is reused by others of the same `scope` only.
+    left in the KV cache is reused by others of the same `scope` only. `reports_progress` asks for
+    `ProgressEvent`s.
     """
 
     request_id: str
@@ -125,6 +127,7 @@ class Request:
     deadline_at: float | None = None
     group: str | None = None
     scope: str = ""
+    reports_progress: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +154,28 @@ class TokenEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """How far a prompt has come; before the first token, where the request asks for it.
+
+    One whenever its place in the queue changes, one when its reading begins, one after each chunk.
+    `num_ahead` requests would be admitted before it as things stand; None once it is being read.
+    `num_read_tokens` are in the KV cache, the `num_cached_tokens` found there among them.
+    """
+
+    num_prompt_tokens: int
+    num_cached_tokens: int = 0
+    num_read_tokens: int = 0
+    num_ahead: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedEvent:
     """Terminal: the sequence ended as it should, or was aborted.
 
     Where the request asks for them: `prompt_logprobs` has one for each token of the prompt (None
     for the first), `end_logprob` is that of the token that ended the answer and sent no TokenEvent.
-    `num_cached_tokens` of the prompt were in the KV cache and were not computed.
+    `num_cached_tokens` of the prompt were in the KV cache and were not computed. `stop_string` is
+    the one that ended the text, where one did.
     """
 
     reason: FinishReason
@@ -166,6 +185,7 @@ class FinishedEvent:
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
     end_logprob: TokenLogprob | None = None
     num_cached_tokens: int = 0
+    stop_string: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +195,4 @@ class FailedEvent:
     error: TwostrokeError
 
 
-Event = TokenEvent | FinishedEvent | FailedEvent
+Event = ProgressEvent | TokenEvent | FinishedEvent | FailedEvent

@@ -19,6 +19,7 @@ from twostroke.backends import builtin_parsers, hookspecs
 from twostroke.backends.hookspecs import ExporterSpec
 from twostroke.backends.protocol import API_VERSION, BackendSpec
 from twostroke.errors import PluginError
+from twostroke.server.surface import Surface
 from twostroke.text.parsers import ParserSpec
 
 GROUP = "twostroke"
@@ -29,8 +30,8 @@ _log = logging.getLogger(__name__)
 class PluginRecord:
     """What became of one entry point. `status` is loaded, blocked or failed.
 
-    `backends`, `exporters` and `parsers` are the names it brings; of a plugin that failed, the
-    names that it would have brought, as far as they are known.
+    `backends`, `exporters`, `parsers` and `surfaces` are the names it brings; of a plugin that
+    failed, the names that it would have brought, as far as they are known.
     """
 
     name: str
@@ -41,6 +42,7 @@ class PluginRecord:
     backends: tuple[str, ...] = ()
     exporters: tuple[str, ...] = ()
     parsers: tuple[str, ...] = ()
+    surfaces: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} ({self.distribution} {self.version})".replace(" )", ")")
@@ -54,6 +56,7 @@ class Plugins:
     exporters: Mapping[str, ExporterSpec]
     records: tuple[PluginRecord, ...]
     parsers: Mapping[str, ParserSpec] = field(default_factory=dict)
+    surfaces: Mapping[str, Surface] = field(default_factory=dict)
 
     def failure(self, name: str) -> PluginRecord | None:
         """The failed or blocked plugin whose entry point or backend has this name."""
@@ -71,6 +74,7 @@ class _Found:
     backends: list[BackendSpec] = field(default_factory=list)
     exporters: list[ExporterSpec] = field(default_factory=list)
     parsers: list[ParserSpec] = field(default_factory=list)
+    surfaces: list[Surface] = field(default_factory=list)
 
 
 def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugins:
@@ -82,7 +86,7 @@ def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugin
     share a name. Nothing of a blocked plugin is imported.
 
     Raises:
-        PluginError: two plugins bring a backend (or an exporter) of the same name.
+        PluginError: two plugins bring a backend (exporter, parser, surface) of the same name.
     """
     blocked = frozenset(block)
     manager = pluggy.PluginManager(hookspecs.PROJECT)
@@ -96,11 +100,13 @@ def load_plugins(block: Iterable[str] = (), extra: Iterable[Any] = ()) -> Plugin
     backends = _by_name("backend", ((f.record, f.backends) for f in found))
     exporters = _by_name("exporter", ((f.record, f.exporters) for f in found))
     parsers = _by_name("parser", ((f.record, f.parsers) for f in (own, *found)))
+    surfaces = _by_name("surface", ((f.record, f.surfaces) for f in found))
     return Plugins(
         MappingProxyType(backends),
         MappingProxyType(exporters),
         tuple(f.record for f in found),
         MappingProxyType(parsers),
+        MappingProxyType(surfaces),
     )
 
 
@@ -152,12 +158,13 @@ def _collect(manager: pluggy.PluginManager, plugin: Any, record: PluginRecord) -
         backends = _call(manager, "twostroke_backends", name, BackendSpec)
         exporters = _call(manager, "twostroke_exporters", name, ExporterSpec)
         parsers = _call(manager, "twostroke_parsers", name, ParserSpec)
+        surfaces = _call(manager, "twostroke_surfaces", name, Surface)
     except (Exception, SystemExit) as error:
         if manager.has_plugin(name):
             manager.unregister(name=name)
         why = str(error) if isinstance(error, PluginError) else f"{type(error).__name__}: {error}"
         return _failed(record, why)
-    for spec in (*backends, *exporters, *parsers):
+    for spec in (*backends, *exporters, *parsers, *surfaces):
         if spec.api_version != API_VERSION:
             newer = spec.api_version > API_VERSION
             return _failed(
@@ -171,8 +178,9 @@ def _collect(manager: pluggy.PluginManager, plugin: Any, record: PluginRecord) -
         backends=tuple(spec.name for spec in backends),
         exporters=tuple(spec.name for spec in exporters),
         parsers=tuple(spec.name for spec in parsers),
+        surfaces=tuple(spec.name for spec in surfaces),
     )
-    return _Found(record, backends, exporters, parsers)
+    return _Found(record, backends, exporters, parsers, surfaces)
 
 
 def _call(manager: pluggy.PluginManager, hook: str, plugin_name: str, kind: type[Any]) -> list[Any]:

@@ -21,6 +21,7 @@ import pluggy
 from twostroke.backends.protocol import BackendSpec
 
 if TYPE_CHECKING:
+    from twostroke.server.surface import Surface
     from twostroke.text.parsers import ParserSpec
 
 PROJECT = "twostroke"
@@ -99,3 +100,8 @@ def twostroke_exporters() -> Sequence[ExporterSpec]:  # type: ignore[empty-body]
 @hookspec
 def twostroke_parsers() -> Sequence[ParserSpec]:  # type: ignore[empty-body]
     """Answers the parsers of reasoning and calls that this plugin brings."""
+
+
+@hookspec
+def twostroke_surfaces() -> Sequence[Surface]:  # type: ignore[empty-body]
+    """Answers the surfaces this plugin brings: other APIs that `twostroke serve` speaks."""

@@ -24,6 +24,7 @@ from twostroke.types import (
     FailedEvent,
     FinishedEvent,
     FinishReason,
+    ProgressEvent,
     TokenEvent,
     TokenId,
     TokenLogprob,
@@ -163,6 +164,12 @@ class Answers:
         """Sends the terminal event of a sequence that has ended with an error."""
         self._observers.ended(self._end(work, "failed", None))
         self.tell(work, FailedEvent(error))
+
+    def tell_progress(self, work: Work, num_read: int, num_ahead: int | None = None) -> None:
+        """Sends how far a prompt has come, to those that ask for it."""
+        if work.reports_progress:
+            num_prompt, num_cached = len(work.sequence.prompt_ids), work.sequence.num_cached_tokens
+            self.tell(work, ProgressEvent(num_prompt, num_cached, num_read, num_ahead))
 
     def tell(self, work: Work, event: Event) -> bool:
         """Calls the sink; False where it raised, which means that nobody listens any more."""

@@ -18,7 +18,7 @@ from typing import Self
 from twostroke.engine.engine import NOT_PREPARED, Engine
 from twostroke.engine.intake import Sink
 from twostroke.timings import Preparation
-from twostroke.types import Event, Request, TokenEvent
+from twostroke.types import Event, FailedEvent, FinishedEvent, Request
 
 IndexedEvent = tuple[int, Event]
 """The index of a request, and one of its events."""
@@ -54,7 +54,7 @@ class _Alive:
 
     def _take(self, item: IndexedEvent) -> IndexedEvent:
         index, event = item
-        if not isinstance(event, TokenEvent):
+        if isinstance(event, FinishedEvent | FailedEvent):
             self._alive.discard(index)
         return item
 

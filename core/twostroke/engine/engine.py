@@ -196,6 +196,7 @@ class Engine:
             if params.prompt_logprobs is None
             else PromptLogprobs(request.prompt_ids, params.prompt_logprobs),
             deadline_at=earliest_deadline(request.deadline_at, arrived_at, self._request_timeout_s),
+            reports_progress=request.reports_progress,
         )
 
     def compile(self, constraint: Constraint) -> Matcher:

@@ -90,7 +90,8 @@ class Intake:
                     self._has_rested = False
                     cache = self._scheduler.cache
                     is_over = cache.num_touched_tokens > cache.num_tokens
-                    return Step(ended, plan, expired, self._tails() if is_over else ())
+                    tails = self._tails() if is_over else ()
+                    return Step(ended, plan, expired, tails, queued=self._table.take_queued())
                 if self._is_closed and not self._table:
                     return None
                 if not was_told:

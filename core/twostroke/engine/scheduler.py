@@ -82,6 +82,10 @@ class Scheduler:
         """Sequences in the queue."""
         return len(self._waiting)
 
+    def queue(self) -> list[Sequence]:
+        """The sequences in the queue, about as they will be admitted."""
+        return self._waiting.in_order()
+
     @property
     def num_running(self) -> int:
         """Sequences that were promised a row."""

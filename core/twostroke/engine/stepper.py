@@ -56,6 +56,8 @@ class Stepper:
             self._answers.tell_end(work, reason)
         for work, phase in step.expired:
             self._answers.tell_fault(work, deadline_error(work.sequence, phase))
+        for work in step.queued:
+            self._answers.tell_progress(work, 0, num_ahead=work.num_ahead)
         plan = make_room(step.plan, self._runner, self._intake, self._answers)
         run_transfers(plan.copies, self._runner, self._intake, self._clock)
         for chunk in plan.prefill:
@@ -92,6 +94,8 @@ class Stepper:
         began = self._clock()
         work.timeline.note_cached(chunk.sequence.num_cached_tokens)
         work.timeline.start_prefill(began)
+        if chunk.start == chunk.sequence.num_cached_tokens:  # the first one
+            self._answers.tell_progress(work, chunk.start)
         try:
             logits = self._read(chunk, work)  # [1, vocab]
             self._note_prefill(chunk, work, began)
@@ -107,6 +111,7 @@ class Stepper:
         if work.sequence.phase is Phase.ENDED:  # its grammar failed
             return
         self._intake.commit_prefill(chunk)
+        self._answers.tell_progress(work, chunk.start + len(chunk.token_ids))
         if chunk.is_last:
             work.timeline.end_prefill(self._clock())
             if tokens:

@@ -59,6 +59,10 @@ class Waiting:
             self._due = self._choose()
         return self._due
 
+    def in_order(self) -> list[Sequence]:
+        """All of them, about in the order in which they will be admitted as things stand."""
+        return sorted(self, key=lambda s: (s.priority, self._share(s.scope)))
+
     def admit(self, sequence: Sequence) -> None:
         """Takes the one that is due out of the queue and charges its scope."""
         begin = self._share(sequence.scope)

@@ -30,6 +30,8 @@ class Work:
     prompt_logprobs: PromptLogprobs | None = None  # where they are asked for
     end_logprob: TokenLogprob | None = None
     deadline_at: float | None = None  # of the engine's clock
+    reports_progress: bool = False
+    num_ahead: int | None = None  # in the queue, as it was told last
 
     @property
     def request_id(self) -> str:
@@ -53,6 +55,7 @@ class Rest:
 class Step:
     """What the engine thread does next: tell the ended ones, then run the plan.
 
+    `queued` are those that wait and whose place in the queue, to be told, has changed.
     `expired` are those whose deadline has passed, with the phase in which it found them.
     `tails` are rows whose memory should be given back after the plan was run. With a
     `rest` nothing is to be run, and nobody has asked for anything for a while.
@@ -63,3 +66,4 @@ class Step:
     expired: tuple[tuple[Work, Phase], ...] = ()
     tails: Tails = ()
     rest: Rest | None = None
+    queued: tuple[Work, ...] = ()

@@ -73,6 +73,21 @@ class WorkTable:
         self._to_finish.clear()
         return tuple(ended)
 
+    def take_queued(self) -> tuple[Work, ...]:
+        """Those that report progress and whose place in the queue has changed; notes it in them."""
+        if not self._scheduler.num_waiting:
+            return ()
+        asking = {id(w.sequence): w for w in self._work.values() if w.reports_progress}
+        if not asking:
+            return ()
+        moved = []
+        for num_ahead, sequence in enumerate(self._scheduler.queue()):
+            work = asking.get(id(sequence))
+            if work is not None and work.num_ahead != num_ahead:
+                work.num_ahead = num_ahead
+                moved.append(work)
+        return tuple(moved)
+
     @property
     def has_deadlines(self) -> bool:
         """Whether any of it must be over by some time."""

@@ -13,7 +13,15 @@ from twostroke.model.events import AnswerEvent, SyncTextEvents, TextEvent, TextE
 from twostroke.model.read_answer import ReadAnswer, ToolCall
 from twostroke.text.parsers import Content, Delta
 from twostroke.text.parsers.spec import new_call_id
-from twostroke.types import FailedEvent, FinishedEvent, FinishReason, Timings, TokenId, TokenLogprob
+from twostroke.types import (
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    ProgressEvent,
+    Timings,
+    TokenId,
+    TokenLogprob,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,7 @@ class Gathered:
             return Token(event.text, event.token_id, event.index, event.logprob)
         if isinstance(event, FailedEvent):
             raise event.error
+        assert not isinstance(event, ProgressEvent), "no request from Python asks for them"
         if self._parser is not None:
             self._read.add(self._parser.finish())
         self._completion = self._complete(event)

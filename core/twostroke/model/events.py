@@ -19,6 +19,7 @@ from twostroke.types import (
     FailedEvent,
     FinishedEvent,
     FinishReason,
+    ProgressEvent,
     Request,
     Timings,
     TokenEvent,
@@ -42,7 +43,7 @@ class TextEvent:
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()  # as in TokenEvent
 
 
-AnswerEvent = TextEvent | FinishedEvent | FailedEvent
+AnswerEvent = ProgressEvent | TextEvent | FinishedEvent | FailedEvent
 IndexedAnswerEvent = tuple[int, AnswerEvent]
 """The index of a request, and one of its answer's events."""
 
@@ -82,6 +83,8 @@ class AnswerText:
         return [self._timed(e, now) if isinstance(e, FinishedEvent) else e for e in events]
 
     def _take(self, event: Event) -> list[AnswerEvent]:
+        if isinstance(event, ProgressEvent):
+            return [event]
         if isinstance(event, TokenEvent):
             return [] if self.is_stopped else [self._token(event)]
         if self.is_stopped:
@@ -91,7 +94,7 @@ class AnswerText:
         text, self.is_stopped = self._matcher.push(self._detokenizer.flush())
         text += self._matcher.flush()
         reason = FinishReason.STOP if self.is_stopped else event.reason
-        end = replace(event, reason=reason)
+        end = replace(event, reason=reason, stop_string=self._matcher.matched)
         if not text or self._last is None:
             return [end]
         return [TextEvent(self._last.token_id, self._last.index, text), end]
@@ -115,10 +118,13 @@ class AnswerText:
         # in that step can't spoil an answer that was complete.
         num_tokens = self._last.index + 1 if self._last else 0
         if isinstance(event, FailedEvent):
-            stopped = FinishReason.STOP
-            return FinishedEvent(stopped, self._num_prompt_tokens, num_tokens, Timings())
+            event = FinishedEvent(FinishReason.STOP, self._num_prompt_tokens, num_tokens, Timings())
         return replace(
-            event, reason=FinishReason.STOP, num_completion_tokens=num_tokens, end_logprob=None
+            event,
+            reason=FinishReason.STOP,
+            num_completion_tokens=num_tokens,
+            end_logprob=None,
+            stop_string=self._matcher.matched,
         )
 
 
@@ -152,8 +158,9 @@ class _ReadyEvents:
 class TextEvents(_ReadyEvents):
     """The events of answers, each with the index of its request, for asyncio.
 
-    Of each answer: TextEvents, then exactly one terminal event. Submitted when made, all requests
-    or none. Closing, cancelling or dropping it aborts what has not ended.
+    Of each answer: ProgressEvents where they are asked for, TextEvents, then exactly one terminal
+    event. Submitted when made, all requests or none. Closing, cancelling or dropping it aborts
+    what has not ended.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -23,7 +24,11 @@ from twostroke.errors import AuthError, RequestError
 class Guard:
     """Checks requests against one server's configuration."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(
+        self, config: ServerConfig, key_headers: Iterable[str] = ("Authorization",)
+    ) -> None:
+        """A key is read from `Authorization`, or as it is from any other of `key_headers`."""
+        self._plain_headers = tuple(sorted(set(key_headers) - {"Authorization"}))
         self._host = config.host.lower()
         self._digests = tuple(_digest(key) for key in config.keys)
 
@@ -37,19 +42,22 @@ class Guard:
             RequestError: 403, a request without keys that another site's page may have sent.
         """
         if self._digests:
-            return self._check_key(request.headers.get("Authorization", "")).hex()
+            return self._check_key(request).hex()
         self._check_site(request.headers.get("Host"), request.headers.get("Origin"))
         return ""
 
-    def _check_key(self, header: str) -> bytes:
-        scheme, _, key = header.partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
+    def _check_key(self, request: web.Request) -> bytes:
+        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+        found = {"Authorization": key.strip()} if scheme.lower() == "bearer" else {}
+        found |= {name: request.headers.get(name, "").strip() for name in self._plain_headers}
+        given = {name: _digest(key) for name, key in found.items() if key}
+        if not given:
             raise AuthError("This server wants a key: send the header `Authorization: Bearer KEY`.")
-        given = _digest(key.strip())
-        # Every digest is compared, so that the time taken tells nothing of which came close.
-        if sum(hmac.compare_digest(given, known) for known in self._digests) == 0:
-            raise AuthError("The key in the Authorization header is not known to this server.")
-        return given
+        for digest in given.values():
+            # Every digest is compared, so that the time taken tells nothing of which came close.
+            if sum(hmac.compare_digest(digest, known) for known in self._digests):
+                return digest
+        raise AuthError(f"The key in the {' or '.join(given)} header is not known to this server.")
 
     def _check_site(self, host: str | None, origin: str | None) -> None:
         name = _host_name(f"//{host}") if host else None

@@ -10,9 +10,17 @@ from twostroke.errors import ContextLengthError, EngineError, UnavailableError
 from twostroke.model import ReadAnswer, TextEvent, TextEvents
 from twostroke.server.choices import of_prompt
 from twostroke.server.turn import Choice, Turn
-from twostroke.types import FailedEvent, FinishedEvent, FinishReason, TokenLogprob
+from twostroke.types import (
+    FailedEvent,
+    FinishedEvent,
+    FinishReason,
+    ProgressEvent,
+    TokenId,
+    TokenLogprob,
+)
 
 AnswerEvent = TextEvent | FinishedEvent
+TurnEvent = ProgressEvent | AnswerEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +31,15 @@ class Answer:
     parts: ReadAnswer
     finished: FinishedEvent
     logprobs: tuple[TokenLogprob, ...] = ()  # where the request asks for them, one a token
+    token_ids: tuple[TokenId, ...] = ()  # without the end-of-sequence token
     offsets: tuple[int, ...] = ()  # where in the text each of those tokens begins, in characters
 
 
-async def answers(turn: Turn) -> AsyncGenerator[tuple[int, AnswerEvent], None]:
+async def answers(turn: Turn) -> AsyncGenerator[tuple[int, TurnEvent], None]:
     """The events of a turn, each with its choice's index; the last of a choice is its end.
 
-    Closing it aborts all choices. Sets `finished` of each.
+    ProgressEvents come first, where the requests ask for them. Closing it aborts all choices.
+    Sets `finished` and `num_tokens` of each.
 
     Raises:
         TwostrokeError: one was refused (and so all were), failed, or was stopped with the server.
@@ -43,6 +53,8 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, AnswerEvent], None]:
                 if event.reason is FinishReason.ABORTED:
                     raise UnavailableError("The answer was cut off: the server is stopping.")
                 turn.choices[index].finished = event
+            elif isinstance(event, TextEvent):
+                turn.choices[index].num_tokens = event.index + 1
             yield index, event
 
 
@@ -84,6 +96,7 @@ class _Gathering:
     choice: Choice
     parts: ReadAnswer
     pieces: list[str] = field(default_factory=list)
+    token_ids: list[TokenId] = field(default_factory=list)
     num_characters: int = 0
     logprobs: list[TokenLogprob] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
@@ -93,6 +106,8 @@ class _Gathering:
         if event.logprob is not None:
             self.logprobs.append(event.logprob)
             self.offsets.append(self.num_characters)
+        if event.index == len(self.token_ids):  # the last one comes again with text held back
+            self.token_ids.append(event.token_id)
         self.pieces.append(event.text)
         self.num_characters += len(event.text)
         self.parts.add(self.choice.read(event.text))
@@ -106,5 +121,11 @@ class _Gathering:
         if self.choice.finished is None:
             raise EngineError("The answer ended before it was complete; try again.")
         self.parts.add(self.choice.read_rest())
-        logprobs, offsets = tuple(self.logprobs), tuple(self.offsets)
-        return Answer("".join(self.pieces), self.parts, self.choice.finished, logprobs, offsets)
+        return Answer(
+            "".join(self.pieces),
+            self.parts,
+            self.choice.finished,
+            tuple(self.logprobs),
+            tuple(self.token_ids),
+            tuple(self.offsets),
+        )

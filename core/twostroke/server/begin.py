@@ -16,7 +16,8 @@ from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
 from twostroke.model.choices import siblings
 from twostroke.model.preparing import compile_timed
 from twostroke.server.choices import check_total, of_prompt
-from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
+from twostroke.server.keys import ARRIVED_AT, REQUEST_ID, SCOPE, TURN
+from twostroke.server.model_for import model_for
 from twostroke.server.text_threads import threads_for
 from twostroke.server.turn import Choice, Prompt, Turn
 from twostroke.text.tools import ToolUse
@@ -34,7 +35,7 @@ class Wanted:
     `given` are names of `SamplingParams`; `n` is the number of answers to each prompt. With
     `reads_sections` answers are parsed: for reasoning, and for calls where there are `tools`.
     `schedule` adds to a request when it is served (`QueueFields.scheduled`); `variables` are for
-    the chat template.
+    the chat template. With `reports_progress` the surface's frames are `ProgressFrames`.
     """
 
     model: str | None
@@ -46,6 +47,7 @@ class Wanted:
     tools: ToolUse | None = None
     reads_sections: bool = False
     variables: Mapping[str, Any] = field(default_factory=dict)
+    reports_progress: bool = False
 
 
 async def begin(request: web.Request, wanted: Wanted) -> Turn:
@@ -56,9 +58,9 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
     Raises:
         RequestError: the model, a parameter, a prompt or the constraint is wrong, or more answers
             are asked for than one request may.
-        UnavailableError: the model is loading, or too many constraints are being compiled.
+        UnavailableError: the model is not loaded, or too many constraints are being compiled.
     """
-    model = request.app[MODELS].find(wanted.model)
+    model = await model_for(request, wanted.model)
     check_total(len(wanted.prompts), wanted.n)
     asked = check_asked(Asked(model.sampling(**wanted.given), wanted.constraint, wanted.tools))
     all_ids, prepared = await _encode(model, wanted)
@@ -68,7 +70,10 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
         for ids in all_ids
     ]
     arrived_at = request[ARRIVED_AT]
-    requests = [wanted.schedule(each, arrived_at) for each in requests]
+    requests = [
+        replace(wanted.schedule(each, arrived_at), reports_progress=wanted.reports_progress)
+        for each in requests
+    ]
     choices = [Choice(each) for each in siblings(requests, wanted.n)]
     if wanted.reads_sections and asked.constraint is None:
         for choice in choices:

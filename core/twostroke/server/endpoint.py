@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 
 from aiohttp import web
 
 from twostroke.config.schema import ServerConfig
 from twostroke.errors import ConfigError
+from twostroke.server.all_surfaces import BUILT_IN
 from twostroke.server.app import build_app
 from twostroke.server.connections import serve_app
 from twostroke.server.keys import IN_FLIGHT
 from twostroke.server.models import Models
+from twostroke.server.surface import Surface
 from twostroke.server.traces import Traces
 
 _CLOSE_TIMEOUT_S = 0.5  # for handlers that were cut off to notice it
@@ -21,11 +24,13 @@ _CLOSE_TIMEOUT_S = 0.5  # for handlers that were cut off to notice it
 class Endpoint:
     """Owns the sockets and the application's life. Used in one event loop."""
 
-    def __init__(self, models: Models, config: ServerConfig) -> None:
+    def __init__(
+        self, models: Models, config: ServerConfig, surfaces: Sequence[Surface] = BUILT_IN
+    ) -> None:
         """Raises InstallError where `server.traces` is on and its packages are missing."""
         self._config = config
         self._traces = Traces() if config.traces else None
-        self._app = build_app(models, config, self._traces)
+        self._app = build_app(models, config, self._traces, surfaces)
         self._in_flight = self._app[IN_FLIGHT]
         self._app_runner = web.AppRunner(self._app)
         self._site_runner: web.ServerRunner | None = None

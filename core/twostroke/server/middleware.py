@@ -19,7 +19,10 @@ from twostroke.server.access import Guard
 from twostroke.server.in_flight import InFlight
 from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, SCOPE, TURN
 from twostroke.server.metrics.http_counts import HttpCounts
+from twostroke.server.model_for import leases
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
+from twostroke.server.routing import Routing
+from twostroke.server.surface import ErrorBody, error_body
 from twostroke.server.traces import Traces
 from twostroke.server.turn import Turn, new_id
 from twostroke.types import Timings
@@ -30,17 +33,22 @@ logger = logging.getLogger("twostroke.server")
 
 
 def make_middleware(
-    guard: Guard, in_flight: InFlight, counts: HttpCounts, traces: Traces | None = None
+    guard: Guard,
+    routing: Routing,
+    in_flight: InFlight,
+    counts: HttpCounts,
+    traces: Traces | None = None,
 ) -> Middleware:
     """The one middleware of an application."""
 
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == HEALTH_PATH:
             return await handler(request)
-        request[SCOPE] = guard.check(request)
+        route = routing.route_of(request)
+        request[SCOPE] = "" if route is not None and route.is_open else guard.check(request)
         if request.path == METRICS_PATH:  # read to the last, while the server is stopping
             return await handler(request)
-        with in_flight.admit():
+        with in_flight.admit(), leases(request):
             return await handler(request)
 
     def note(request: web.Request, status: int | None) -> None:
@@ -53,7 +61,9 @@ def make_middleware(
         request[REQUEST_ID] = new_id()
         request[ARRIVED_AT] = time.monotonic()
         try:
-            response = await _with_json_errors(request, lambda: guarded(request, handler))
+            response = await _with_json_errors(
+                request, routing.error_body_of(request), lambda: guarded(request, handler)
+            )
         except (asyncio.CancelledError, ConnectionError) as error:
             note(request, None)
             _log(request, f"broken off ({str(error) or 'the client went away'})")
@@ -76,16 +86,16 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 
 async def _with_json_errors(
-    request: web.Request, answer: Callable[[], Awaitable[web.StreamResponse]]
+    request: web.Request, shape: ErrorBody, answer: Callable[[], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     try:
         return await answer()
     except TwostrokeError as error:
         if error.status >= 500 and not isinstance(error, UnavailableError):
             logger.warning("%s: %s", request[REQUEST_ID], error)
-        return error_reply(error)
+        return error_reply(error, shape)
     except web.HTTPException as error:
-        return http_error_reply(request, error)
+        return http_error_reply(request, error, shape)
     except ConnectionError:
         raise
     except Exception:
@@ -94,11 +104,14 @@ async def _with_json_errors(
             EngineError(
                 f"Internal error. The server's log has it under the request id "
                 f"{request[REQUEST_ID]}."
-            )
+            ),
+            shape,
         )
 
 
-def http_error_reply(request: web.BaseRequest, error: web.HTTPException) -> web.Response:
+def http_error_reply(
+    request: web.BaseRequest, error: web.HTTPException, shape: ErrorBody = error_body
+) -> web.Response:
     """aiohttp's own refusals as the error object: unknown routes and methods, mostly."""
     allow = error.headers.get("Allow")
     messages = {
@@ -113,7 +126,8 @@ def http_error_reply(request: web.BaseRequest, error: web.HTTPException) -> web.
             messages.get(error.status, f"{phrase}."),
             status=error.status,
             code=phrase.lower().replace(" ", "_"),
-        )
+        ),
+        shape,
     )
     if allow:
         reply.headers["Allow"] = allow

@@ -1,7 +1,4 @@
-"""JSON answers, and errors in the shape that OpenAI's clients read.
-
-`{"error": {"message", "type", "param", "code"}}`, on every route and for every status.
-"""
+"""JSON answers: what is asked for, and errors in the shape of the surface that was asked."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from typing import Any
 
 from aiohttp import web
 
-from twostroke.errors import RequestError, TwostrokeError, UnavailableError
+from twostroke.errors import TwostrokeError, UnavailableError
+from twostroke.server.surface import ErrorBody, error_body
 from twostroke.server.turn import Turn
 from twostroke.types import Timings
 
@@ -32,21 +30,14 @@ def json_reply(
     )
 
 
-def error_body(error: TwostrokeError) -> dict[str, Any]:
-    """OpenAI's error object."""
-    kind = "invalid_request_error" if error.status < 500 else "server_error"
-    param = error.param if isinstance(error, RequestError) else None
-    return {"error": {"message": str(error), "type": kind, "param": param, "code": error.code}}
-
-
-def error_reply(error: TwostrokeError) -> web.Response:
+def error_reply(error: TwostrokeError, shape: ErrorBody = error_body) -> web.Response:
     """The answer to a request that was refused or failed."""
     headers = {}
     if isinstance(error, UnavailableError):
         headers["Retry-After"] = str(error.retry_after_s)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return json_reply(error_body(error), status=error.status, headers=headers)
+    return json_reply(shape(error), status=error.status, headers=headers)
 
 
 def timings_body(timings: Timings) -> dict[str, Any]:

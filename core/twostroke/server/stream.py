@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable
 from contextlib import aclosing, suppress
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from aiohttp import HttpVersion11, web
 
@@ -24,7 +24,7 @@ from twostroke.model import TextEvent
 from twostroke.server.answers import AnswerEvent, answers
 from twostroke.server.keys import REQUEST_ID
 from twostroke.server.turn import Turn
-from twostroke.types import FinishedEvent
+from twostroke.types import FinishedEvent, ProgressEvent
 
 logger = logging.getLogger("twostroke.server")
 WRITE_TIMEOUT_S = 60.0  # a client that reads nothing for this long is let go
@@ -53,6 +53,15 @@ class Frames(Protocol):
 
     def fault(self, error: TwostrokeError) -> bytes:
         """What tells a client that the answers broke off."""
+        ...
+
+
+@runtime_checkable
+class ProgressFrames(Frames, Protocol):
+    """Frames that also say how far prompts have come; for requests with `reports_progress`."""
+
+    def progress(self, index: int, event: ProgressEvent) -> bytes:
+        """How far the prompt of the choice `index` has come; before its `opening`."""
         ...
 
 
@@ -88,6 +97,10 @@ async def _frames(turn: Turn, frames: Frames) -> AsyncGenerator[bytes, None]:
     begun: set[int] = set()
     async with aclosing(answers(turn)) as events:
         async for index, event in events:
+            if isinstance(event, ProgressEvent):
+                if isinstance(frames, ProgressFrames):
+                    yield frames.progress(index, event)
+                continue
             if index not in begun:
                 begun.add(index)
                 yield await frames.opening(index, event)

@@ -19,7 +19,12 @@ _long = ThreadPoolExecutor(max_workers=1, thread_name_prefix="twostroke-long-tex
 
 def threads_for(prompt: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> ThreadPoolExecutor:
     """The threads that tokenise a prompt of this length."""
-    return _long if _num_characters(prompt) >= LONG_CHARACTERS else _short
+    return threads_of_length(_num_characters(prompt))
+
+
+def threads_of_length(num_items: int) -> ThreadPoolExecutor:
+    """The threads for what has so many characters, or tokens."""
+    return _long if num_items >= LONG_CHARACTERS else _short
 
 
 def _num_characters(prompt: str | Sequence[int] | Sequence[Mapping[str, Any]]) -> int:

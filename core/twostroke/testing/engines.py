@@ -18,7 +18,7 @@ from twostroke.testing.bundles import byte_tokenizer
 from twostroke.testing.echo import EchoBackend, parse_options, probe
 from twostroke.testing.faults import Faults
 from twostroke.testing.faulty_backend import Mending, faulty_pair
-from twostroke.types import FinishedEvent, Request, SamplingParams, TokenEvent, TokenId
+from twostroke.types import FailedEvent, FinishedEvent, Request, SamplingParams, TokenEvent, TokenId
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,6 @@ def collect(events: SyncEvents) -> Answer:
             token_ids.append(event.token_id)
         elif isinstance(event, FinishedEvent):
             return Answer(tuple(token_ids), event)
-        else:
+        elif isinstance(event, FailedEvent):
             raise event.error
     raise AssertionError("the events ended without a terminal one")

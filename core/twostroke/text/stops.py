@@ -10,22 +10,23 @@ class StopMatcher:
 
     The stop that is completed first wins; of two completed by the same character, the longer.
     Text is held back only while it may be the beginning of a stop string. Matching follows Knuth,
-    Morris and Pratt (1977): constant time a character and stop string.
+    Morris and Pratt (1977): constant time a character and stop string. `matched` is the stop string
+    that ended the text, once one has.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
+        self.matched: str | None = None
         self._stops = [stop for stop in stops if stop]
         self._borders = [_borders(stop) for stop in self._stops]
-        self._matched = [0] * len(self._stops)  # how much of each stop ends the text so far
+        self._lengths = [0] * len(self._stops)  # how much of each stop ends the text so far
         self._held = ""
-        self._is_stopped = False
 
     def push(self, text: str) -> tuple[str, bool]:
         """Takes the next piece; returns the text that may be shown and whether to stop.
 
         After a stop nothing is ever shown again. Mutates self.
         """
-        if self._is_stopped:
+        if self.matched is not None:
             return "", True
         if not self._stops:
             return text, False
@@ -34,10 +35,11 @@ class StopMatcher:
         for position in range(start, len(self._held)):
             longest = self._step(self._held[position])
             if longest:
-                shown, self._held = self._held[: position + 1 - longest], ""
-                self._is_stopped = True
+                end = position + 1
+                self.matched = self._held[end - longest : end]
+                shown, self._held = self._held[: end - longest], ""
                 return shown, True
-        keep = max(self._matched)
+        keep = max(self._lengths)
         cut = len(self._held) - keep
         shown, self._held = self._held[:cut], self._held[cut:]
         return shown, False
@@ -51,13 +53,13 @@ class StopMatcher:
         """Feeds a character; returns the length of the longest stop it completes, or 0."""
         longest = 0
         for rank, stop in enumerate(self._stops):
-            matched = self._matched[rank]
+            matched = self._lengths[rank]
             while matched and stop[matched] != char:
                 matched = self._borders[rank][matched - 1]
             matched += stop[matched] == char
             if matched == len(stop):
                 longest = max(longest, matched)
-            self._matched[rank] = matched
+            self._lengths[rank] = matched
         return longest
 
 

@@ -119,3 +119,30 @@ def test_objects_can_be_given_beside_the_installed_ones():
     assert plugins.records[-1].name == "given_plugin"
     with pytest.raises(TypeError):
         plugins.backends["another"] = plugins.backends["given"]
+
+
+SURFACE = HOOK.replace(
+    "import hookimpl", "import hookimpl\nfrom twostroke.server.surface import Surface"
+)
+
+
+def surface(name: str, api: int = 1) -> str:
+    return SURFACE + f"def twostroke_surfaces(): return [Surface({name!r}, {api}, 'a test', ())]"
+
+
+def test_a_strangers_surface_is_found(install):
+    install("acme-api", surface("acme"))
+    plugins = load_plugins()
+    assert plugins.surfaces["acme"].summary == "a test"
+    record = record_of(plugins, "acme-api")
+    assert (record.status, record.surfaces, record.backends) == ("loaded", ("acme",), ())
+
+
+def test_surfaces_are_held_to_version_and_name(install):
+    install("acme-api", surface("acme", api=2))
+    record = record_of(load_plugins(), "acme-api")
+    assert (record.status, "upgrade twostroke" in record.error) == ("failed", True)
+    install("first-api", surface("same"), entry="first")
+    install("second-api", surface("same"), entry="second")
+    with pytest.raises(PluginError, match=r"a surface named 'same': first .* and second "):
+        load_plugins()

@@ -106,3 +106,18 @@ def test_everybody_is_admitted_within_the_bound(arrivals):
             count += 1
             assert count - num_admitted[name] <= OLDEST_TURN * before[name]
     assert not len(waiting)
+
+
+def test_the_order_shown_is_by_priority_then_by_what_a_scope_was_given_then_by_arrival():
+    waiting = Waiting()
+    greedy = sequence("greedy", scope="a")
+    waiting.add(greedy)
+    waiting.admit(greedy)
+    later = [
+        sequence("third", scope="a"),
+        sequence("second", scope="b"),
+        sequence("first", scope="a", priority=-1),
+    ]
+    for each in later:
+        waiting.add(each)
+    assert [s.request_id for s in waiting.in_order()] == ["first", "second", "third"]

@@ -64,12 +64,14 @@ def test_a_stop_string_cuts_and_ends_the_answer() -> None:
     assert text_of(events) == "say "
     end = events[-1]
     assert (end.reason, end.num_completion_tokens, end.timings) == (FinishReason.STOP, 8, TOLD)
+    assert end.stop_string == "stop"
 
 
 def test_a_fault_behind_a_stop_string_spoils_nothing() -> None:
     events = run("xstop", "stop", end=FailedEvent(EngineError("late")))
     assert text_of(events) == "x"
     assert events[-1].reason is FinishReason.STOP
+    assert events[-1].stop_string == "stop"
 
 
 def test_a_fault_is_passed_on() -> None:

@@ -12,9 +12,8 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,35 +22,27 @@ import pytest
 from twostroke.backends.discovery import load_plugins
 from twostroke.config.schema import ModelConfig, SchedulerConfig, ServerConfig, SpeculationConfig
 from twostroke.model import Model
+from twostroke.server.all_surfaces import BUILT_IN
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.models import Models
+from twostroke.server.surface import Surface
 from twostroke.testing import echo
 
-JSON = dict[str, Any]
-
-
-@dataclass
-class Reply:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-    def error(self) -> JSON:
-        """The error object; fails where the body is none."""
-        error = self.json()["error"]
-        assert set(error) == {"message", "type", "param", "code"}
-        assert "Traceback" not in error["message"]
-        return error
+from .wire import JSON, RawSocket, Reply
 
 
 class LiveServer:
     """An endpoint on a free port, in a thread of its own."""
 
-    def __init__(self, models: list[Model], names: list[str], config: ServerConfig) -> None:
+    def __init__(
+        self,
+        models: list[Model],
+        names: list[str],
+        config: ServerConfig,
+        surfaces: Sequence[Surface] = BUILT_IN,
+    ) -> None:
         self.models = models
+        self._surfaces = surfaces
         self.registry = Models(names)
         self._config = config
         self._started = threading.Event()
@@ -73,7 +64,7 @@ class LiveServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        self.endpoint = Endpoint(self.registry, self._config)
+        self.endpoint = Endpoint(self.registry, self._config, self._surfaces)
         await self.endpoint.listen()
         for model in self.models:
             self.registry.add(model)
@@ -152,53 +143,6 @@ class LiveServer:
         return RawSocket(connection)
 
 
-class RawSocket:
-    """Reads a chunked answer piece by piece."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._file = connection.makefile("rb")
-
-    def head(self) -> bytes:
-        """Status line and headers."""
-        lines = []
-        while (line := self._file.readline()) not in (b"\r\n", b""):
-            lines.append(line)
-        return b"".join(lines)
-
-    def chunk(self) -> bytes | None:
-        """The next chunk; b"" is the clean end; None means that the connection was cut."""
-        try:
-            size = self._file.readline()
-            if not size.endswith(b"\r\n"):
-                return None
-            data = self._file.read(int(size, 16) + 2)
-        except ConnectionError:
-            return None
-        return data[:-2] if data.endswith(b"\r\n") else None
-
-    def chunks(self) -> tuple[list[bytes], bool]:
-        """All chunks to the end, and whether the end was clean."""
-        chunks = []
-        while chunk := self.chunk():
-            chunks.append(chunk)
-        return chunks, chunk == b""
-
-    def rest(self) -> bytes:
-        """Everything to the end of the connection."""
-        return self._file.read()
-
-    def close(self) -> None:
-        self._file.close()
-        self._socket.close()
-
-    def __enter__(self) -> RawSocket:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Waits for another thread to bring something about."""
     end = time.monotonic() + timeout_s
@@ -237,11 +181,12 @@ def serve_echo(echo_bundle: Path) -> Iterator[Callable[..., LiveServer]]:
             server: JSON | None = None,
             scheduler: JSON | None = None,
             bundle: Path = echo_bundle,
+            surfaces: Sequence[Surface] = BUILT_IN,
             **options: Any,
         ) -> LiveServer:
             model = open_echo(bundle, name, SchedulerConfig(**scheduler or {}), **options)
             stack.callback(model.close)
-            live = LiveServer([model], [name], ServerConfig(port=0, **server or {}))
+            live = LiveServer([model], [name], ServerConfig(port=0, **server or {}), surfaces)
             stack.callback(live.close)
             return live
 

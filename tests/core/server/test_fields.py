@@ -1,10 +1,10 @@
 import pytest
 
 from twostroke.errors import RequestError
-from twostroke.server.completions import prompts_of
 from twostroke.server.fields import SamplingFields, check_shape, field_path
-from twostroke.server.generate import GenerateBody, preferred
-from twostroke.server.unsupported import refuse_unsupported
+from twostroke.server.surfaces.openai.completions import prompts_of
+from twostroke.server.surfaces.openai.unsupported import refuse_unsupported
+from twostroke.server.surfaces.plain.generate import GenerateBody, preferred
 
 
 def refusal(shape, body):

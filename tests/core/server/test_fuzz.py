@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twostroke.server.fields import SamplingFields
-from twostroke.server.unsupported import HARMLESS
+from twostroke.server.surfaces.openai.unsupported import HARMLESS
 
 _odd = st.recursive(
     st.sampled_from([None, True, False, 0, 1, -1, 2**31, 2**64, 10**30, 0.5, -0.0, 1e308, "", "a"])

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from twostroke.errors import RequestError
-from twostroke.server.structure import asked_constraint
+from twostroke.server.surfaces.openai.structure import asked_constraint
 from twostroke.types import Constraint, ConstraintKind
 
 EMOJI = "😀👍🏽🇫🇷"

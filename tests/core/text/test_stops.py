@@ -29,6 +29,19 @@ def cut(stops: list[str], text: str) -> tuple[str, bool]:
 
 
 @given(stops=st.lists(FEW, max_size=4), pieces=st.lists(FEW, max_size=12))
+@settings(max_examples=200, deadline=None)
+def test_the_stop_that_was_found_is_told(stops: list[str], pieces: list[str]) -> None:
+    matcher, shown = StopMatcher(stops), ""
+    for piece in pieces:
+        shown += matcher.push(piece)[0]
+    if matcher.matched is None:
+        assert not cut(stops, "".join(pieces))[1]
+    else:
+        assert matcher.matched in stops
+        assert "".join(pieces).startswith(shown + matcher.matched)
+
+
+@given(stops=st.lists(FEW, max_size=4), pieces=st.lists(FEW, max_size=12))
 @settings(max_examples=400, deadline=None)
 def test_the_cut_depends_on_the_text_alone(stops: list[str], pieces: list[str]) -> None:
     assert feed(stops, pieces) == cut(stops, "".join(pieces))

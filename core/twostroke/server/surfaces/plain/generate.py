@@ -6,7 +6,8 @@ The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `Sampl
 the answer must look like; a bad one is a 400 before any byte of the answer. With messages, `tools`,
 `tool_choice` and `parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold
 `reasoning` and `tool_calls`, and the text of JSON is without them. `n` asks for several answers.
-What comes back depends on `Accept` and `"stream"` (`generate_frames` writes it):
+`progress` and `show_prompt` add lines to NDJSON.
+What comes back depends on `Accept` and `"stream"` (`frames` writes it):
 
 | Accept | "stream" | answer |
 |---|---|---|
@@ -31,9 +32,15 @@ from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields, check_shape
-from twostroke.server.generate_frames import NdjsonFrames, TextFrames, whole_body, whole_text
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
+from twostroke.server.surfaces.plain.frames import (
+    NdjsonFrames,
+    TextFrames,
+    prompt_line,
+    whole_body,
+    whole_text,
+)
 from twostroke.server.turn import Prompt
 from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import tool_use
@@ -71,6 +78,8 @@ class GenerateBody(SamplingFields, QueueFields):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: Any = None  # `check_variables` checks it
+    progress: bool | None = None
+    show_prompt: bool | None = None
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.
@@ -95,6 +104,22 @@ class GenerateBody(SamplingFields, QueueFields):
         return self.prompt if self.messages is None else self.messages
 
 
+def check_lines(body: GenerateBody, accepted: str) -> None:
+    """Refuses to leave out silently what only lines can tell.
+
+    Raises:
+        RequestError: lines are asked for and the answer has none.
+    """
+    has_lines = accepted == NDJSON and body.stream is not False
+    for name in ("progress", "show_prompt"):
+        if getattr(body, name) and not has_lines:
+            raise RequestError(
+                f"{name} adds lines to a streamed answer: send the header `Accept: {NDJSON}`, and "
+                'leave "stream" out.',
+                param=name,
+            )
+
+
 async def generate(request: web.Request) -> web.StreamResponse:
     """Answers `POST /generate`."""
     body = check_shape(GenerateBody, await read_json(request))
@@ -105,6 +130,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
             "object.",
             param="stream",
         )
+    check_lines(body, accepted)
     tools = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
     wanted = Wanted(
         body.model,
@@ -116,11 +142,14 @@ async def generate(request: web.Request) -> web.StreamResponse:
         tools=tools,
         reads_sections=tools is not None,
         variables=check_variables(body.chat_template_kwargs),
+        reports_progress=bool(body.progress),
     )
     turn = await begin(request, wanted)
     if accepted != JSON and body.stream is not False:
-        frames = NdjsonFrames(turn) if accepted == NDJSON else TextFrames(turn)
-        return await stream(request, turn, frames)
+        if accepted == TEXT:
+            return await stream(request, turn, TextFrames(turn))
+        shown = await prompt_line(turn) if body.show_prompt else b""
+        return await stream(request, turn, NdjsonFrames(turn, shown))
     wholes = await gather(turn)
     if accepted == TEXT:
         return web.Response(text=whole_text(wholes))

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import TwostrokeError
 from twostroke.server.fields import Int, QueueFields, SamplingFields
-from twostroke.server.replies import dump, error_body, timings_body, usage_body
+from twostroke.server.replies import dump, timings_body, usage_body
+from twostroke.server.surface import error_body
 from twostroke.server.turn import Turn
 from twostroke.types import FinishedEvent
 

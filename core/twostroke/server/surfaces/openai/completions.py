@@ -17,13 +17,13 @@ from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, check_shape
-from twostroke.server.logprobs import legacy_logprobs, offsets_of
-from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
-from twostroke.server.structure import asked_constraint
+from twostroke.server.surfaces.openai.logprobs import legacy_logprobs, offsets_of
+from twostroke.server.surfaces.openai.shapes import OpenAIFields, SseFrames, answer_body
+from twostroke.server.surfaces.openai.structure import asked_constraint
+from twostroke.server.surfaces.openai.unsupported import refuse_unsupported
 from twostroke.server.turn import Prompt, Turn
-from twostroke.server.unsupported import refuse_unsupported
 from twostroke.types import FinishedEvent, TokenId, TokenLogprob
 
 

@@ -15,14 +15,14 @@ from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, Messages, check_shape
-from twostroke.server.logprobs import chat_logprobs
-from twostroke.server.openai_shapes import OpenAIFields, SseFrames, answer_body
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
-from twostroke.server.structure import asked_constraint
-from twostroke.server.tool_shapes import delta_shape, finish_reason, whole_message
+from twostroke.server.surfaces.openai.logprobs import chat_logprobs
+from twostroke.server.surfaces.openai.shapes import OpenAIFields, SseFrames, answer_body
+from twostroke.server.surfaces.openai.structure import asked_constraint
+from twostroke.server.surfaces.openai.tool_shapes import delta_shape, finish_reason, whole_message
+from twostroke.server.surfaces.openai.unsupported import refuse_unsupported
 from twostroke.server.turn import Turn
-from twostroke.server.unsupported import refuse_unsupported
 from twostroke.text.parsers import CallBegin, Delta
 from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import tool_use

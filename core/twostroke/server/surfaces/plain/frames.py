@@ -8,16 +8,21 @@ while an earlier one was written follows it at once.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from twostroke.errors import TwostrokeError
 from twostroke.model import ReadAnswer, TextEvent
 from twostroke.server.answers import Answer, AnswerEvent
-from twostroke.server.replies import dump, error_body, timings_body
-from twostroke.server.tool_shapes import call_shape, finish_reason
+from twostroke.server.replies import dump, timings_body
+from twostroke.server.surface import error_body
+from twostroke.server.surfaces.openai.tool_shapes import call_shape, finish_reason
+from twostroke.server.text_threads import threads_of_length
 from twostroke.server.turn import Turn
-from twostroke.types import FinishedEvent
+from twostroke.text.pieces import token_texts
+from twostroke.types import FinishedEvent, ProgressEvent
 
 
 class TextFrames:
@@ -62,14 +67,22 @@ class NdjsonFrames:
 
     content_type = "application/x-ndjson"
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, shown: bytes = b"") -> None:
+        """`shown` stands before everything else."""
         self._turn = turn
+        self._shown = shown
         self._is_single = len(turn.choices) == 1
         self._parts = [ReadAnswer(turn.new_call_id) for _ in turn.choices]
 
     async def opening(self, index: int, event: AnswerEvent) -> bytes:
-        """Nothing."""
-        return b""
+        """What stands before everything else, where nothing was written yet."""
+        return self._take_shown()
+
+    def progress(self, index: int, event: ProgressEvent) -> bytes:
+        """`{"progress": {…}}`, with what is known; of several choices, `choice` before it."""
+        facts = {name: value for name, value in asdict(event).items() if value is not None}
+        line = dump({**self._which(index), "progress": facts}) + b"\n"
+        return self._take_shown() + line
 
     def token(self, index: int, event: TextEvent) -> bytes:
         """`{"index", "token_id", "text"}`; of several choices, `choice` before them."""
@@ -93,8 +106,25 @@ class NdjsonFrames:
         """OpenAI's error object."""
         return dump(error_body(error)) + b"\n"
 
+    def _take_shown(self) -> bytes:
+        shown, self._shown = self._shown, b""
+        return shown
+
     def _which(self, index: int) -> dict[str, int]:
         return {} if self._is_single else {"choice": index}
+
+
+async def prompt_line(turn: Turn) -> bytes:
+    """The first prompt as ids, texts, and the positions of control tokens; made in a thread."""
+    ids = turn.choices[0].request.prompt_ids
+    tokenizer = turn.model.tokenizer
+
+    def line() -> bytes:
+        control = [at for at, each in enumerate(ids) if each in tokenizer.control.id_set]
+        texts = token_texts(tokenizer, ids)
+        return dump({"prompt": {"token_ids": ids, "texts": texts, "control": control}}) + b"\n"
+
+    return await asyncio.get_running_loop().run_in_executor(threads_of_length(len(ids)), line)
 
 
 def whole_text(wholes: Sequence[Answer]) -> str:
