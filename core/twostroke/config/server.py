@@ -18,6 +18,11 @@ class ServerConfig(Section):
         (), description="accepted API keys; none means no check", repr=False
     )
     max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
+    stored_responses: Bytes = Field(
+        64 * 1024**2,
+        description="memory for responses (/v1/responses) that clients may come back to; the "
+        "longest unused ones go first; 0: none are kept",
+    )
     traces: bool = Field(
         False, description="send OpenTelemetry spans by OTLP; needs the extra otel"
     )
