@@ -24,7 +24,7 @@ def test_the_least_is_one_sequence_or_the_budget(budget, least):
         ([], 900, 500),  # all that needs and the tenth leave
         ([MODEL], 10_000, 800),
         ([MODEL], 1200, 250),  # 1200 - 100 - 300 - 400 - 100 = 300 to share
-        ([MODEL, MODEL], 1800, 233),
+        ([MODEL, MODEL], 1800, 266),
         ([replace(MODEL, budget_bytes=200)], 1200, 300),  # it has its own and shares no more
         ([MODEL], 700, 300),  # not both fit: this one takes what there is
         ([MODEL], 450, 100),  # never less than a sequence; whoever plans refuses
