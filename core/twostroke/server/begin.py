@@ -16,7 +16,8 @@ from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
 from twostroke.model.choices import siblings
 from twostroke.model.preparing import compile_timed
 from twostroke.server.choices import check_total, of_prompt
-from twostroke.server.keys import ARRIVED_AT, MODELS, REQUEST_ID, SCOPE, TURN
+from twostroke.server.keys import ARRIVED_AT, REQUEST_ID, SCOPE, TURN
+from twostroke.server.model_for import model_for
 from twostroke.server.text_threads import threads_for
 from twostroke.server.turn import Choice, Prompt, Turn
 from twostroke.text.tools import ToolUse
@@ -57,9 +58,9 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
     Raises:
         RequestError: the model, a parameter, a prompt or the constraint is wrong, or more answers
             are asked for than one request may.
-        UnavailableError: the model is loading, or too many constraints are being compiled.
+        UnavailableError: the model is not loaded, or too many constraints are being compiled.
     """
-    model = request.app[MODELS].find(wanted.model)
+    model = await model_for(request, wanted.model)
     check_total(len(wanted.prompts), wanted.n)
     asked = check_asked(Asked(model.sampling(**wanted.given), wanted.constraint, wanted.tools))
     all_ids, prepared = await _encode(model, wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from aiohttp import web
 
 from twostroke.server.in_flight import InFlight
@@ -18,4 +20,5 @@ METRICS_PATH = "/metrics"
 REQUEST_ID = web.RequestKey("request_id", str)
 SCOPE = web.RequestKey("scope", str)  # whose it is; see `access.Guard.check`
 ARRIVED_AT = web.RequestKey("arrived_at", float)  # time.monotonic()
+LEASES = web.RequestKey("leases", ExitStack)  # models that the request keeps in memory
 TURN = web.RequestKey("turn", Turn)

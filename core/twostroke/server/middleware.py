@@ -19,6 +19,7 @@ from twostroke.server.access import Guard
 from twostroke.server.in_flight import InFlight
 from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, SCOPE, TURN
 from twostroke.server.metrics.http_counts import HttpCounts
+from twostroke.server.model_for import leases
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
 from twostroke.server.routing import Routing
 from twostroke.server.surface import ErrorBody, error_body
@@ -47,7 +48,7 @@ def make_middleware(
         request[SCOPE] = "" if route is not None and route.is_open else guard.check(request)
         if request.path == METRICS_PATH:  # read to the last, while the server is stopping
             return await handler(request)
-        with in_flight.admit():
+        with in_flight.admit(), leases(request):
             return await handler(request)
 
     def note(request: web.Request, status: int | None) -> None:

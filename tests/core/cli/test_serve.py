@@ -103,6 +103,7 @@ def test_devices_are_measured_unless_the_yaml_says_no(echo_bundle, monkeypatch, 
     from twostroke.config import load_config
     from twostroke.model import Model
     from twostroke.server import run as server_run
+    from twostroke.server.served import Settings
 
     asked, loads = [], []
     monkeypatch.setattr(Model, "from_config", lambda *_, **named: asked.append(named))
@@ -111,7 +112,7 @@ def test_devices_are_measured_unless_the_yaml_says_no(echo_bundle, monkeypatch, 
     assert main(["serve", "--set", chosen, "--set", f"models.0.source={echo_bundle}"]) == 0
     config = load_config(None, [chosen])
     for load in (*loads, server_run._loader(config, load_plugins())):
-        load(config.models[0], lambda progress: None)
+        load(Settings(config.models[0], config.scheduler), lambda progress: None)
     assert [named["measure_device"] for named in asked] == [setting, setting]
 
 

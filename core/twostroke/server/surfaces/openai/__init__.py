@@ -1,4 +1,4 @@
-"""OpenAI's surface: chat completions, completions and models."""
+"""OpenAI's surface: chat completions, completions, responses and models."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from twostroke.server.surfaces.openai.replies import (
     ModelList,
     TextCompletion,
 )
+from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
+from twostroke.server.surfaces.openai.responses.routes import (
+    count_input_tokens,
+    create_response,
+    delete_response,
+    list_input_items,
+    show_response,
+)
+from twostroke.server.surfaces.openai.responses.store import set_up_store
 
 _SSE = "text/event-stream"
 
@@ -40,7 +49,48 @@ SURFACE = Surface(
             streams=_SSE,
             example={"prompt": "The capital of France is", "max_tokens": 8},
         ),
+        Route(
+            "POST",
+            "/v1/responses",
+            create_response,
+            "A response to the items of a conversation.",
+            body=ResponsesBody,
+            reply={"type": "object"},
+            streams=_SSE,
+            example={"input": "Hello", "max_output_tokens": 16},
+        ),
+        Route(
+            "POST",
+            "/v1/responses/input_tokens",
+            count_input_tokens,
+            "How many tokens a response would be given.",
+            body=ResponsesBody,
+            reply={"type": "object"},
+            example={"input": "Hello"},
+        ),
+        Route(
+            "GET",
+            "/v1/responses/{id}",
+            show_response,
+            "A response that is stored.",
+            reply={"type": "object"},
+        ),
+        Route(
+            "DELETE",
+            "/v1/responses/{id}",
+            delete_response,
+            "Forgets a response.",
+            reply={"type": "object"},
+        ),
+        Route(
+            "GET",
+            "/v1/responses/{id}/input_items",
+            list_input_items,
+            "What a response was given.",
+            reply={"type": "object"},
+        ),
         Route("GET", "/v1/models", list_models, "The models that are ready.", reply=ModelList),
         Route("GET", "/v1/models/{id:.+}", show_model, "One model.", reply=ModelCard),
     ),
+    set_up=set_up_store,
 )

@@ -6,28 +6,30 @@ from typing import Any
 
 from aiohttp import web
 
-from twostroke.model import Model
 from twostroke.server.keys import MODELS
 from twostroke.server.replies import json_reply
+from twostroke.server.served import Served
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
-    """Answers `GET /v1/models` with the models that are ready."""
-    data = [_model_body(model) for model in request.app[MODELS].ready()]
+    """Answers `GET /v1/models` with all that is served, loaded or not."""
+    data = [_model_body(served) for served in request.app[MODELS].served.values()]
     return json_reply({"object": "list", "data": data})
 
 
 async def show_model(request: web.Request) -> web.StreamResponse:
     """Answers `GET /v1/models/{id}`; an id may hold slashes and colons, raw or encoded."""
-    return json_reply(_model_body(request.app[MODELS].find(request.match_info["id"])))
+    return json_reply(_model_body(request.app[MODELS].look_up(request.match_info["id"])))
 
 
-def _model_body(model: Model) -> dict[str, Any]:
+def _model_body(served: Served) -> dict[str, Any]:
     return {
-        "id": model.name,
+        "id": served.name,
         "object": "model",
         "created": 0,
         "owned_by": "twostroke",
         # vLLM's name for it; the limit that is enforced is the limit that is published.
-        "max_model_len": model.context_tokens,
+        "max_model_len": served.context_tokens,
+        "status": served.state.value,
+        "aliases": list(served.aliases),
     }

@@ -1,0 +1,33 @@
+"""The model of a request, kept in memory until the request ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from aiohttp import web
+
+from twostroke.model import Model
+from twostroke.server.keys import LEASES, MODELS
+
+
+@contextmanager
+def leases(request: web.Request) -> Iterator[None]:
+    """Lets `model_for` keep models in memory for as long as the body runs."""
+    with ExitStack() as stack:
+        request[LEASES] = stack
+        yield
+
+
+async def model_for(request: web.Request, name: str | None) -> Model:
+    """The model that a request names, loaded where it was not.
+
+    It stays in memory until the request ends, whatever is unloaded or reloaded meanwhile.
+
+    Raises:
+        ModelNotFoundError, UnavailableError: as `Models.ready_model`.
+    """
+    models = request.app[MODELS]
+    model = await models.ready_model(name)
+    request[LEASES].enter_context(models.lease(model))
+    return model
