@@ -11,6 +11,7 @@ from twostroke.engine.engine import Engine
 from twostroke.engine.health import HealthState
 from twostroke.errors import UnavailableError
 from twostroke.life.metrics import EngineMetrics
+from twostroke.life.room import place_of
 from twostroke.model.loading import Loaded
 from twostroke.model.sampling import UNADVISED
 from twostroke.model.status import (
@@ -20,6 +21,7 @@ from twostroke.model.status import (
     memory_report,
     placement_report,
 )
+from twostroke.types import Stroke
 
 
 class OpenedModel:
@@ -62,6 +64,12 @@ class OpenedModel:
     def device_kinds(self) -> frozenset[str]:
         """What the strokes run on: `cpu`, `gpu`, `npu`."""
         return frozenset(each.backend.device.kind for each in self._opened.opened.values())
+
+    @property
+    def place(self) -> str:
+        """The memory that its cache is in: the host's, or a device's; see `life.room.place_of`."""
+        backend = self._opened.opened[Stroke.DECODE].backend
+        return place_of(backend.name, backend.device)
 
     @property
     def fallback_sentence(self) -> str | None:

@@ -13,7 +13,7 @@ from twostroke.server.fields import QueueFields, SamplingFields
 from twostroke.server.surfaces import anthropic, ollama
 from twostroke.server.surfaces.anthropic.fields import MessagesBody, PromptFields
 from twostroke.server.surfaces.anthropic.shapes import error_body
-from twostroke.server.surfaces.ollama.fields import AnswerFields, ChatBody, GenerateBody
+from twostroke.server.surfaces.ollama.fields import AnswerFields, OllamaChatBody, OllamaGenerateBody
 from twostroke.server.surfaces.ollama.models import API_VERSION
 from twostroke.server.surfaces.ollama.options import Options
 
@@ -50,8 +50,8 @@ def test_every_field_of_ollamas_is_named():
     assert fields("ollama", "Fields of both answering routes") == shared
     assert fields("ollama", "Options") == set(Options.model_fields)
     for title, shape in (
-        ("Fields of `/api/chat`", ChatBody),
-        ("Fields of `/api/generate`", GenerateBody),
+        ("Fields of `/api/chat`", OllamaChatBody),
+        ("Fields of `/api/generate`", OllamaGenerateBody),
     ):
         assert fields("ollama", title) == set(shape.model_fields) - shared
 

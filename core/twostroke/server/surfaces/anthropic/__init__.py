@@ -5,6 +5,7 @@ from __future__ import annotations
 from twostroke.server.surface import Route, Surface, without_v1
 from twostroke.server.surfaces.anthropic.fields import MessagesBody, PromptFields
 from twostroke.server.surfaces.anthropic.messages import count_tokens, messages
+from twostroke.server.surfaces.anthropic.replies import Message, TokenCount
 from twostroke.server.surfaces.anthropic.shapes import error_body
 
 SURFACE = Surface(
@@ -18,7 +19,9 @@ SURFACE = Surface(
             messages,
             "The next message of a conversation.",
             body=MessagesBody,
+            reply=Message,
             streams="text/event-stream",
+            example={"max_tokens": 16, "messages": [{"role": "user", "content": "Hello"}]},
         ),
         Route(
             "POST",
@@ -26,6 +29,8 @@ SURFACE = Surface(
             count_tokens,
             "How many tokens a conversation is.",
             body=PromptFields,
+            reply=TokenCount,
+            example={"messages": [{"role": "user", "content": "Hello"}]},
         ),
     ),
     error_body=error_body,

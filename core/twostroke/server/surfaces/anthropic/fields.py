@@ -23,15 +23,22 @@ _EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "
 class PromptFields(BaseModel):
     """What a prompt is made of; what is inside of the values is checked by the methods."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True)
 
     model: str | None = None
+    """which one; may be left out where one is served"""
     messages: Messages
+    """the conversation, which does not end with the assistant's"""
     system: Any = None
+    """the message of the system: a string, or blocks of text"""
     tools: Any = None
+    """functions that may be called, each with a name and an input_schema"""
     tool_choice: Any = None
+    """auto, any, tool with a name, or none"""
     thinking: dict[str, Any] | None = None
+    """whether the chat template is to let the model think"""
     output_config: dict[str, Any] | None = None
+    """effort, and the format of the answer: a JSON schema"""
 
     def conversation(self) -> list[dict[str, Any]]:
         """The messages, the system's first.
@@ -89,12 +96,19 @@ class MessagesBody(PromptFields, SamplingFields, QueueFields):
     """The body of `/v1/messages`."""
 
     max_tokens: Int
+    """most tokens of the answer"""
     stream: bool | None = None
+    """whether events are sent as the answer is made"""
     stop_sequences: list[str] | None = None
-    metadata: Any = None  # whose request it is; nothing is done with it
-    output_format: dict[str, Any] | None = None  # the older name of output_config.format
+    """text that ends the answer and is no part of it"""
+    metadata: Any = None
+    """ignored"""
+    output_format: dict[str, Any] | None = None
+    """the older name of output_config.format"""
     container: Any = None
+    """refused: the server runs no tools"""
     mcp_servers: Any = None
+    """refused: the server runs no tools"""
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.

@@ -20,7 +20,7 @@ from twostroke.server.model_for import model_for
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.surfaces.ollama.conversation import conversation
-from twostroke.server.surfaces.ollama.fields import AnswerFields, ChatBody, GenerateBody
+from twostroke.server.surfaces.ollama.fields import AnswerFields, OllamaChatBody, OllamaGenerateBody
 from twostroke.server.surfaces.ollama.frames import AnswerFrames, Writing, whole_answer
 from twostroke.server.surfaces.ollama.names import known_names, served_name, tagged_name
 from twostroke.server.surfaces.ollama.shapes import Piece, head, message_piece, response_piece
@@ -30,7 +30,7 @@ from twostroke.server.turn import Prompt
 
 async def chat(request: web.Request) -> web.StreamResponse:
     """Answers `POST /api/chat`; without messages it only says that the model is loaded."""
-    body = check_shape(ChatBody, await read_json(request))
+    body = check_shape(OllamaChatBody, await read_json(request))
     body.check_keep_alive()
     model, load_s = await _model(request, body)
     if not body.messages:
@@ -56,7 +56,7 @@ async def generate(request: web.Request) -> web.StreamResponse:
     Behind an answer comes its `context`, the ids of all that the model has read and written; sent
     back, it stands before the new prompt.
     """
-    body = check_shape(GenerateBody, await read_json(request))
+    body = check_shape(OllamaGenerateBody, await read_json(request))
     body.check_keep_alive()
     body.refuse_unsupported()
     model, load_s = await _model(request, body)
@@ -119,7 +119,7 @@ def _loaded(body: AnswerFields, model: Model, piece: Piece) -> web.Response:
     return json_reply({**head(name), **piece("", "", ()), "done": True, "done_reason": "load"})
 
 
-def _messages(body: GenerateBody) -> list[dict[str, Any]]:
+def _messages(body: OllamaGenerateBody) -> list[dict[str, Any]]:
     system = [{"role": "system", "content": body.system}] if body.system else []
     return [*system, {"role": "user", "content": body.prompt}]
 

@@ -23,13 +23,21 @@ class AnswerFields(QueueFields):
     """What `/api/chat` and `/api/generate` share."""
 
     model: str | None = None
-    stream: bool | None = None  # None streams
+    """which one; may be left out where one is served"""
+    stream: bool | None = None
+    """false: one object; otherwise an object a line"""
     format: Any = None
+    """`json`, or a JSON schema that the answer follows"""
     options: Options | None = None
+    """how tokens are chosen"""
     keep_alive: Any = None
+    """checked, and nothing else: the YAML says how long models stay"""
     think: Any = None
+    """whether, or how much, the chat template is to let the model think"""
     logprobs: bool | None = None
+    """log-probabilities of the answer's tokens"""
     top_logprobs: Int | None = None
+    """alternatives of each"""
 
     @property
     def unloads(self) -> bool:
@@ -103,11 +111,13 @@ class AnswerFields(QueueFields):
             )
 
 
-class ChatBody(AnswerFields):
+class OllamaChatBody(AnswerFields):
     """The body of `/api/chat`."""
 
-    messages: list[dict[str, Any]] | None = None  # none: only load the model
+    messages: list[dict[str, Any]] | None = None
+    """the conversation; none: only the model is loaded"""
     tools: Any = None
+    """functions that may be called"""
 
     def tool_use(self) -> ToolUse | None:
         """The functions that may be called.
@@ -118,16 +128,23 @@ class ChatBody(AnswerFields):
         return tool_use(self.tools)
 
 
-class GenerateBody(AnswerFields):
+class OllamaGenerateBody(AnswerFields):
     """The body of `/api/generate`."""
 
-    prompt: str | None = None  # none: only load the model
+    prompt: str | None = None
+    """becomes a message of the user; none: only the model is loaded"""
     system: str | None = None
+    """a message of the system before it"""
     raw: bool | None = None
+    """the prompt is all that the model reads, as it is"""
     context: list[Int] | None = None
+    """what an earlier answer ended with; it stands before the prompt"""
     suffix: str | None = None
+    """refused"""
     template: str | None = None
+    """refused"""
     images: list[Any] | None = None
+    """refused"""
 
     def refuse_unsupported(self) -> None:
         """Refuses what would make the answer another one and is not built.

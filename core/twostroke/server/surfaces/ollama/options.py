@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import RequestError
-from twostroke.server.fields import Int
+from twostroke.server.fields import Int, Stops
 
 _OFF: dict[str, tuple[float, ...]] = {"typical_p": (0, 1), "tfs_z": (0, 1), "mirostat": (0,)}
 
@@ -20,17 +20,21 @@ _OFF: dict[str, tuple[float, ...]] = {"typical_p": (0, 1), "tfs_z": (0, 1), "mir
 class Options(BaseModel):
     """How tokens are chosen. None means: the model's default."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True)
 
-    num_predict: Int | None = None  # below 1: to the end of the context
+    num_predict: Int | None = None
+    """most tokens of the answer; below 1: to the end of the context"""
     temperature: float | None = None
     top_k: Int | None = None
     top_p: float | None = None
     min_p: float | None = None
-    seed: Int | None = None  # -1: none
-    stop: Any = None
+    seed: Int | None = None
+    """the same seed gives the same answer; -1: none"""
+    stop: Stops = None
+    """text that ends the answer and is no part of it"""
     repeat_penalty: float | None = None
-    repeat_last_n: Int | None = None  # 0: no repeat penalty
+    repeat_last_n: Int | None = None
+    """0: no repeat penalty; other values change nothing"""
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     typical_p: float | None = None
