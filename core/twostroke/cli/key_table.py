@@ -26,9 +26,11 @@ def key_table(keys: Sequence[KeyEntry], now: datetime) -> str:
 
 def key_json(keys: Sequence[KeyEntry], now: datetime) -> str:
     """The entries, without hashes, and the state of each."""
-    hidden = {"hash": True, "previous": {"hash": True}}
     found = [
-        {**key.model_dump(mode="json", exclude=hidden), "state": key_state(key, now)}
+        {
+            **key.model_dump(mode="json", exclude={"hash": True, "previous": {"hash": True}}),
+            "state": key_state(key, now),
+        }
         for key in keys
     ]
     return json.dumps(found, indent=2, ensure_ascii=False)

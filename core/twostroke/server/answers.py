@@ -39,7 +39,7 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, TurnEvent], None]:
     """The events of a turn, each with its choice's index; the last of a choice is its end.
 
     ProgressEvents come first, where the requests ask for them. Closing it aborts all choices.
-    Sets `finished` of each.
+    Sets `finished` and `num_made_tokens` of each.
 
     Raises:
         TwostrokeError: one was refused (and so all were), failed, or was stopped with the server.
@@ -53,6 +53,8 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, TurnEvent], None]:
                 if event.reason is FinishReason.ABORTED:
                     raise UnavailableError("The answer was cut off: the server is stopping.")
                 turn.choices[index].finished = event
+            elif isinstance(event, TextEvent):
+                turn.choices[index].num_made_tokens = event.index + 1
             yield index, event
 
 

@@ -34,6 +34,7 @@ class Choice:
     request: Request
     parser: SectionParser | None = None  # None: an answer is nothing but text
     finished: FinishedEvent | None = None
+    num_made_tokens: int = 0  # so far, however it ends
 
     def read(self, text: str) -> Sequence[Delta]:
         """What the next piece of the answer's text is. Mutates the parser."""
@@ -108,6 +109,14 @@ class Turn:
     def num_completion_tokens(self) -> int:
         """Of all choices that have ended well so far."""
         return sum(end.num_completion_tokens for end in self.ends)
+
+    @property
+    def num_made_tokens(self) -> int:
+        """Of all choices so far, those that were cut off too."""
+        return sum(
+            choice.finished.num_completion_tokens if choice.finished else choice.num_made_tokens
+            for choice in self.choices
+        )
 
     @property
     def timings(self) -> Timings:
