@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "examples" / "backend_plugin"
+EXAMPLES = {"backend_plugin": "coolcpu", "surface_plugin": "kobold"}  # folder: module
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -47,18 +47,19 @@ def with_path(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the example plugin and a broken one, installed from copies by pip."""
+    """A folder with the example plugins and a broken one, installed from copies by pip."""
     work = tmp_path_factory.mktemp("plugins")
-    example = work / "example"
-    example.mkdir()
-    for name in ("pyproject.toml", "coolcpu.py", "README.md"):
-        (example / name).write_bytes((EXAMPLE / name).read_bytes())
+    for folder, module in EXAMPLES.items():
+        (work / folder).mkdir()
+        for name in ("pyproject.toml", f"{module}.py", "README.md"):
+            copied = (ROOT / "examples" / folder / name).read_bytes()
+            (work / folder / name).write_bytes(copied)
     broken = work / "broken"
     broken.mkdir()
     (broken / "pyproject.toml").write_text(BROKEN_PYPROJECT)
     (broken / "acme_npu.py").write_text("import acme_driver_that_is_not_there\n")
     target = work / "site"
-    for source in (example, broken):
+    for source in (*(work / folder for folder in EXAMPLES), broken):
         pip_install(source, target)
     return target
 
@@ -84,6 +85,7 @@ def python(site: Path, tmp_path: Path) -> Command:
 def test_the_plugins_are_listed_with_what_became_of_them(python):
     said = python("-m", "twostroke", "plugins").stdout
     assert "loaded  coolcpu (twostroke-coolcpu 0.1.0): backend coolcpu" in said
+    assert "loaded  kobold (twostroke-kobold 0.1.0): surface kobold" in said
     assert "failed  acme (acme-npu 4.5.6)" in said
     assert "No module named 'acme_driver_that_is_not_there'" in said
     assert "loaded  cpu (twostroke" in said
@@ -112,9 +114,10 @@ def test_a_broken_plugin_stops_the_start_only_where_it_is_named(python, tiny):
     assert done.stdout.split() == ["5", "coolcpu"]
 
 
-def test_the_example_passes_its_own_test(site, tmp_path):
-    copy = tmp_path / "test_coolcpu.py"
-    copy.write_bytes((EXAMPLE / "tests" / "test_coolcpu.py").read_bytes())
+@pytest.mark.parametrize(("folder", "module"), EXAMPLES.items())
+def test_an_example_passes_its_own_test(site, tmp_path, folder, module):
+    copy = tmp_path / f"test_{module}.py"
+    copy.write_bytes((ROOT / "examples" / folder / "tests" / copy.name).read_bytes())
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(copy)],
         capture_output=True,

@@ -12,8 +12,8 @@ from twostroke.cli.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from twostroke.backends.hookspecs import Progress
-    from twostroke.config import ModelConfig
     from twostroke.model import Model
+    from twostroke.server.served import Settings
 
 # How long a thread may run Python while others wait for the GIL. Event loop and engine need it
 # often and for microseconds; Python's 5 ms is what a long chat would make each of them wait.
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     plugins = load_plugins(config.plugins.block)
     share_threads_of(config.models, plugins)
 
-    def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
+    def load(settings: Settings, report: Callable[[Progress], None]) -> Model:
         with ProgressDisplay(sys.stderr) as display:
 
             def show(progress: Progress) -> None:
@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
                 display(progress)
 
             return Model.from_config(
-                model,
-                config.scheduler,
+                settings.model,
+                settings.scheduler,
                 plugins=plugins,
                 progress=show,
                 measure_device=config.server.measure_device,

@@ -11,6 +11,7 @@ from pydantic_core import ErrorDetails
 
 from twostroke.config.document import Document, KeyPath, Origin, Problem, show_path
 from twostroke.config.json_schema import describe, lookup, plain_schema, resolve
+from twostroke.config.names import WRONG_NAME
 
 _SECRET = ("server", "keys")
 
@@ -40,8 +41,8 @@ def _translate(document: Document, details: ErrorDetails) -> Problem:
     location, context = details["loc"], details.get("ctx", {})
     if details["type"] == "extra_forbidden":
         return Problem(document.key_origin(location), location, _unknown_key(location))
-    if details["type"] == "duplicate_name":
-        path: KeyPath = ("models", int(context["index"]), "name")
+    if details["type"] == WRONG_NAME:
+        path: KeyPath = context["path"]
         return Problem(document.value_origin(path), path, details["msg"])
     if details["type"] == "own_words":  # a validator of ours, whose message stands alone
         return Problem(document.value_origin(location), location, details["msg"])

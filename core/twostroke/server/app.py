@@ -45,6 +45,9 @@ def build_app(
     app[IN_FLIGHT] = in_flight
     app[HTTP_COUNTS] = counts
     app.on_response_prepare.append(add_headers)
+    for surface in surfaces:
+        if surface.set_up is not None:
+            surface.set_up(app, config)
     metrics = MetricsPage(models, in_flight, counts)
     routing.add_to(app.router, (*surfaces, operations(metrics)))
     return app

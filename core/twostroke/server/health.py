@@ -12,10 +12,11 @@ from twostroke.life.resident import process_bytes, resident_bytes
 from twostroke.model import Model
 from twostroke.server.keys import IN_FLIGHT, MODELS
 from twostroke.server.replies import json_reply
+from twostroke.server.served import Served
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """200 with the facts when every model is ready; 503 while loading, stopping or unhealthy."""
+    """200 with the facts; 503 while stopping, unhealthy, or loading what the start wants."""
     models, in_flight = request.app[MODELS], request.app[IN_FLIGHT]
     status = "ok" if models.is_ready else "loading"
     if any(not model.is_healthy for model in models.ready()):
@@ -25,13 +26,10 @@ async def health(request: web.Request) -> web.StreamResponse:
     body = {
         "status": status,
         "num_requests_in_flight": in_flight.count,
-        "memory": await asyncio.to_thread(_memory, tuple(models.ready())),
+        "memory": await asyncio.to_thread(_memory, [each.model for each in models.residents()]),
         "models": [
-            *(_model_body(model) for model in models.ready()),
-            *(
-                {"name": name, "status": "loading", "stage": stage}
-                for name, stage in models.loading().items()
-            ),
+            *(_body(served) for served in models.served.values()),
+            *({**_model_body(each.model), "status": "unloading"} for each in models.leaving),
         ],
     }
     return json_reply(body, status=200 if status == "ok" else 503)
@@ -46,6 +44,17 @@ def _memory(ready: Iterable[Model]) -> dict[str, int | None]:
         "planned_bytes": None if before is None else before + planned,
         "resident_bytes": resident_bytes(),
     }
+
+
+def _body(served: Served) -> dict[str, Any]:
+    if served.resident is not None:
+        return _model_body(served.resident.model)
+    body: dict[str, Any] = {"name": served.name, "status": served.state.value}
+    if served.stage is not None:
+        body["stage"] = served.stage
+    if served.failure is not None:
+        body["reason"] = served.failure.reason
+    return body
 
 
 def _model_body(model: Model) -> dict[str, Any]:

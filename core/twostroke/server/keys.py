@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from aiohttp import web
 
 from twostroke.api_keys import Admission, Caller
@@ -20,4 +22,5 @@ REQUEST_ID = web.RequestKey("request_id", str)
 CALLER = web.RequestKey("caller", Caller)  # who asks; see `access.Guard.check`
 ADMISSION = web.RequestKey("admission", Admission)  # set by `begin`, ended by the middleware
 ARRIVED_AT = web.RequestKey("arrived_at", float)  # time.monotonic()
+LEASES = web.RequestKey("leases", ExitStack)  # models that the request keeps in memory
 TURN = web.RequestKey("turn", Turn)

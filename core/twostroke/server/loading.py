@@ -1,4 +1,4 @@
-"""Loads the models beside the event loop, so that `/health` answers from the first moment."""
+"""Loads a model beside the event loop, so that everybody else is answered meanwhile."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from twostroke.backends.hookspecs import Progress
-from twostroke.config.schema import Config, ModelConfig
-from twostroke.errors import EngineError, TwostrokeError
+from twostroke.errors import EngineError, TwostrokeError, UnavailableError
 from twostroke.model import Model
-from twostroke.server.models import Models
+from twostroke.server.served import Settings
 from twostroke.types import Constraint, ConstraintKind
 
-LoadModel = Callable[[ModelConfig, Callable[[Progress], None]], Model]
+LoadModel = Callable[[Settings, Callable[[Progress], None]], Model]
 
 
 logger = logging.getLogger("twostroke.server")
@@ -27,23 +26,26 @@ class _LoadStopped(BaseException):
 
 
 class Loading:
-    """Owns the thread that loads the models of a configuration, one after the other.
+    """Owns the thread that loads a model.
 
-    Models are handed to `Models` in the event loop's thread. The thread is a daemon: native code
-    that loads a session cannot be interrupted, and must not keep the process.
+    The model is handed over in the event loop's thread. The thread is a daemon: native code that
+    loads a session cannot be interrupted, and must not keep the process.
     """
 
-    def __init__(self, config: Config, models: Models, load: LoadModel) -> None:
-        self._config = config
-        self.models = models
+    def __init__(
+        self, settings: Settings, load: LoadModel, note_stage: Callable[[str], None]
+    ) -> None:
+        """`note_stage` is told in the event loop's thread how far the load has come."""
+        self._settings = settings
         self._load = load
+        self._note_stage = note_stage
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="twostroke-loading", daemon=True)
-        self.done: asyncio.Future[None] = self._loop.create_future()
+        self.done: asyncio.Future[Model] = self._loop.create_future()
 
     def start(self) -> None:
-        """Begins. `done` is resolved when every model is loaded, or with the first error."""
+        """Begins. `done` is resolved with the model, or with why there is none."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -66,49 +68,43 @@ class Loading:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        error: TwostrokeError | None = None
+        outcome: Model | TwostrokeError = UnavailableError("The load was stopped.")
         try:
-            error = self._load_all()
+            outcome = self._open()
         except _LoadStopped:
             logger.debug("the load was stopped")
-        self._call(self._finish, error)
+        self._call(self._finish, outcome)
 
-    def _load_all(self) -> TwostrokeError | None:
-        """Loads until the end, a stop, or the first error, which is the answer."""
-        for model_config in self._config.models:
-            try:
-                model = self._load(model_config, self._reporter(model_config.name))
-            except TwostrokeError as error:
-                return error
-            except Exception as error:
-                logger.debug("loading failed", exc_info=error)
-                return _unexpected(model_config.name, error)
-            if self._stop.is_set():
-                model.close()
-                break
-            self._call(self.models.add, _warm(model))
-        return None
+    def _open(self) -> Model | TwostrokeError:
+        """Loads until the end, a stop, or an error, which is the answer."""
+        try:
+            model = self._load(self._settings, self._report)
+        except TwostrokeError as error:
+            return error
+        except Exception as error:
+            logger.debug("loading failed", exc_info=error)
+            return _unexpected(self._settings.model.name, error)
+        if self._stop.is_set():
+            model.close()
+            return UnavailableError("The load was stopped.")
+        return _warm(model)
 
-    def _reporter(self, name: str) -> Callable[[Progress], None]:
-        def report(progress: Progress) -> None:
-            if self._stop.is_set():
-                raise _LoadStopped
-            stage = f"{progress.stage} ({progress.fraction:.0%})"
-            self._call(self.models.note_stage, name, stage)
-
-        return report
+    def _report(self, progress: Progress) -> None:
+        if self._stop.is_set():
+            raise _LoadStopped
+        self._call(self._note_stage, f"{progress.stage} ({progress.fraction:.0%})")
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(function, *arguments)
 
-    def _finish(self, error: TwostrokeError | None) -> None:
+    def _finish(self, outcome: Model | TwostrokeError) -> None:
         if self.done.done():
             return
-        if error is None:
-            self.done.set_result(None)
+        if isinstance(outcome, TwostrokeError):
+            self.done.set_exception(outcome)
         else:
-            self.done.set_exception(error)
+            self.done.set_result(outcome)
 
 
 def _warm(model: Model) -> Model:
@@ -130,6 +126,6 @@ def _warm(model: Model) -> Model:
 
 def _unexpected(name: str, error: Exception) -> TwostrokeError:
     return EngineError(
-        f"The model {name!r} could not be loaded: {type(error).__name__}: {error}. "
+        f"{type(error).__name__} while {name!r} was being loaded: {error}. "
         "The log at level debug has the whole story."
     )

@@ -27,6 +27,7 @@ from twostroke.server.keys import (
     TURN,
 )
 from twostroke.server.metrics.http_counts import HttpCounts
+from twostroke.server.model_for import leases
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
 from twostroke.server.routing import Routing
 from twostroke.server.surface import ErrorBody, error_body
@@ -55,7 +56,7 @@ def make_middleware(
         request[CALLER] = guard.check(request, is_open=route is not None and route.is_open)
         if request.path == METRICS_PATH:  # read to the last, while the server is stopping
             return await handler(request)
-        with in_flight.admit():
+        with in_flight.admit(), leases(request):
             try:
                 return await handler(request)
             finally:

@@ -1,13 +1,28 @@
-"""The models an endpoint serves, by name, and whether they are ready."""
+"""The models an endpoint serves, by name and alias, and whether they are ready."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
-from twostroke.errors import ModelNotFoundError, RequestError, UnavailableError
+from twostroke.config.schema import Config
+from twostroke.errors import ModelNotFoundError
 from twostroke.model import Model
+from twostroke.server.served import Clock, ModelState, Resident, Served, Settings
 
-_LOADING_RETRY_S = 5
+
+class BringsModels(Protocol):
+    """Who loads the models that requests ask for; see `residency.Residency`."""
+
+    async def wait_for(self, served: Served) -> None:
+        """Returns when it is loaded.
+
+        Raises:
+            UnavailableError: it is not, and why.
+        """
+        ...
 
 
 class Models:
@@ -17,61 +32,121 @@ class Models:
     loop's thread only.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        self._ready: dict[str, Model] = {}
-        self._stages: dict[str, str] = dict.fromkeys(names, "waiting")
+    def __init__(self, names: Sequence[str] = (), *, clock: Clock = time.monotonic) -> None:
+        self.clock = clock
+        self.served: dict[str, Served] = {name: Served(name) for name in names}
+        self.default: str | None = None  # which answers where none is named; None: the first
+        self.leaving: list[Resident] = []  # answer what was asked before, and then leave memory
+        self.brings: BringsModels | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that are served, in the order of the configuration; without aliases."""
+        return tuple(self.served)
 
     @property
     def is_ready(self) -> bool:
-        """True when every model is loaded."""
-        return len(self._ready) == len(self.names)
+        """True from when every model was loaded that is wanted from the start."""
+        return not any(each.is_awaited for each in self.served.values())
 
     @property
     def have_hung_threads(self) -> bool:
         """Whether one of them has a run that never came back."""
-        return any(model.engine.has_hung_threads for model in self._ready.values())
+        return any(resident.model.engine.has_hung_threads for resident in self.residents())
+
+    def serve(self, config: Config) -> None:
+        """Takes the names, in their order, and the default of a configuration.
+
+        What is served by a name that is in both keeps its state; others are forgotten: whoever
+        calls this sees to models that are in memory.
+        """
+        known, self.served = self.served, {}
+        for model in config.models:
+            settings = Settings(model, config.scheduler)
+            served = known.get(model.name) or Served(model.name, settings)
+            served.settings = settings
+            self.served[model.name] = served
+        self.default = config.server.default_model
 
     def add(self, model: Model) -> None:
         """Makes a loaded model available under its name."""
-        self._ready[model.name] = model
-        self._stages.pop(model.name, None)
+        served = self.served[model.name]
+        served.settle(Resident(model, served.settings, self.clock))
 
     def note_stage(self, name: str, stage: str) -> None:
         """Remembers how far the loading of a model has come, for `/health`."""
-        if name in self._stages:
-            self._stages[name] = stage
+        served = self.served[name]
+        if served.stage is not None:
+            served.stage = stage
 
     def ready(self) -> tuple[Model, ...]:
         """The loaded models, in the order of the configuration."""
-        return tuple(self._ready[name] for name in self.names if name in self._ready)
+        residents = (each.resident for each in self.served.values())
+        return tuple(resident.model for resident in residents if resident is not None)
+
+    def residents(self) -> Iterator[Resident]:
+        """All that are in memory, those on their way out last."""
+        for served in self.served.values():
+            if served.resident is not None:
+                yield served.resident
+        yield from self.leaving
 
     def loading(self) -> dict[str, str]:
-        """The models that are not loaded yet, and the stage each is at."""
-        return dict(self._stages)
+        """The models that are being loaded or wait for it, and the stage each is at."""
+        return {
+            name: each.stage
+            for name, each in self.served.items()
+            if each.state is ModelState.LOADING and each.stage is not None
+        }
 
-    def find(self, name: str | None) -> Model:
-        """The model a request names; the only one where it names none.
+    def look_up(self, name: str | None) -> Served:
+        """What a request names, by name or alias; the default where it names nothing.
 
         Raises:
-            RequestError: several models are served and none is named.
             ModelNotFoundError: no model of that name is served.
-            UnavailableError: the model is still loading.
         """
         if name is None:
-            if len(self.names) > 1:
-                raise RequestError(f"model is missing; {self._served()}", param="model")
-            name = self.names[0]
-        if name not in self.names:
-            raise ModelNotFoundError(
-                f"The model {name[:80]!r} is not served here; {self._served()}", param="model"
-            )
-        if name not in self._ready:
-            raise UnavailableError(
-                f"The model {name!r} is still loading; try again shortly.",
-                retry_after_s=_LOADING_RETRY_S,
-            )
-        return self._ready[name]
+            name = self.default or self.names[0]
+        if name in self.served:
+            return self.served[name]
+        for served in self.served.values():
+            if name in served.aliases:
+                return served
+        raise ModelNotFoundError(
+            f"The model {name[:80]!r} is not served here; served are: {', '.join(self.names)}.",
+            param="model",
+        )
 
-    def _served(self) -> str:
-        return f"served are: {', '.join(self.names)}."
+    def find(self, name: str | None) -> Model:
+        """The model a request names, by name or alias; the default where it names none.
+
+        Raises:
+            ModelNotFoundError: no model of that name is served.
+            UnavailableError: it is not loaded.
+        """
+        served = self.look_up(name)
+        if served.resident is None:
+            raise served.refusal(self.clock())
+        return served.resident.model
+
+    async def ready_model(self, name: str | None) -> Model:
+        """As `find`, and has a model loaded that is not; waits for that within a bound.
+
+        Take a `lease` before anything else is awaited: without one the model may leave memory.
+        `model_for` of the surfaces does both.
+
+        Raises:
+            ModelNotFoundError: no model of that name is served.
+            UnavailableError: it is loading for too long, could not be loaded, or has no room.
+        """
+        served = self.look_up(name)
+        if served.resident is None and self.brings is not None:
+            await self.brings.wait_for(served)
+        return self.find(served.name)
+
+    def lease(self, model: Model) -> AbstractContextManager[None]:
+        """Keeps a model in memory for as long as the body runs; it may be on its way out."""
+        for resident in self.residents():
+            if resident.model is model:
+                return resident.lease()
+        raise LookupError(f"{model.name} is not among the models in memory")

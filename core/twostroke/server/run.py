@@ -12,13 +12,15 @@ from typing import Any
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
 from twostroke.config.exposure import open_doors
-from twostroke.config.schema import Config, ModelConfig, ServerConfig
+from twostroke.config.schema import Config, ServerConfig
 from twostroke.errors import ConfigError
 from twostroke.model import Model
 from twostroke.server.all_surfaces import all_surfaces
 from twostroke.server.endpoint import Endpoint
-from twostroke.server.loading import Loading, LoadModel
+from twostroke.server.loading import LoadModel
 from twostroke.server.models import Models
+from twostroke.server.residency import Residency
+from twostroke.server.served import Settings
 from twostroke.server.signals import StopSignals
 from twostroke.server.surface import Surface
 
@@ -30,23 +32,24 @@ _KILLED = 128  # plus the signal's number: what a shell reports
 def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | None = None) -> int:
     """Serves the models of `config` until Ctrl-C or SIGTERM; answers the exit code.
 
-    It listens at once: while models load, `/health` says so with 503. When all are loaded it
-    prints one line, `twostroke: serving NAMES on URL`. The first signal lets running streams end
-    (up to `server.shutdown_timeout_s`; new requests get 503) and the exit code is 0. A second one
-    cuts them off; then, and after a signal before everything was loaded, the code is 128 plus the
-    signal's number.
+    It listens at once: while models load, `/health` says so with 503. When all are loaded that are
+    wanted from the start, it prints one line, `twostroke: serving NAMES on URL`. The first signal
+    lets running streams end (up to `server.shutdown_timeout_s`; new requests get 503) and the exit
+    code is 0. A second one cuts them off; then, and after a signal before everything was loaded,
+    the code is 128 plus the signal's number.
 
-    `load` makes a model from its configuration; the default is `Model.from_config`. `plugins` are
-    what is installed, unless given. Call it from the main thread.
+    `load` makes a model from its settings; the default is `Model.from_config`. `plugins` are what
+    is installed, unless given. Call it from the main thread.
 
     Raises:
-        TwostrokeError: the address is taken, a model cannot be loaded, or two plugins clash.
+        TwostrokeError: the address is taken, a model cannot be loaded at the start, or two plugins
+            clash.
     """
-    loading: list[Loading] = []
+    started: list[Residency] = []
     plugins = load_plugins(config.plugins.block) if plugins is None else plugins
     surfaces = all_surfaces(plugins.surfaces)
-    code = asyncio.run(_serve(config, load or _loader(config, plugins), surfaces, loading.append))
-    if loading and (loading[0].is_alive or loading[0].models.have_hung_threads):
+    code = asyncio.run(_serve(config, load or _loader(config, plugins), surfaces, started.append))
+    if any(each.is_busy or each.models.have_hung_threads for each in started):
         # A session is being loaded or run by native code, which an ordinary exit would wait for
         # or tear down under its feet.
         sys.stdout.flush()
@@ -56,10 +59,10 @@ def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | N
 
 
 def _loader(config: Config, plugins: Plugins) -> LoadModel:
-    def load(model: ModelConfig, report: Callable[[Progress], None]) -> Model:
+    def load(settings: Settings, report: Callable[[Progress], None]) -> Model:
         return Model.from_config(
-            model,
-            config.scheduler,
+            settings.model,
+            settings.scheduler,
             plugins=plugins,
             progress=report,
             measure_device=config.server.measure_device,
@@ -72,52 +75,51 @@ async def _serve(
     config: Config,
     load: LoadModel,
     surfaces: Sequence[Surface],
-    started: Callable[[Loading], None],
+    started: Callable[[Residency], None],
 ) -> int:
     check_doors(config.server)
-    models = Models([model.name for model in config.models])
+    models = Models()
+    models.serve(config)
     endpoint = Endpoint(models, config.server, surfaces)
     await endpoint.listen()
+    residency = Residency(models, load, config.server.load_wait_s)
+    started(residency)
     try:
         with StopSignals() as signals:
-            loading = Loading(config, models, load)
-            started(loading)
-            loading.start()
             logger.info("listening on %s, loading %s", endpoint.url, ", ".join(models.names))
-            await _until_stopped(loading, signals, lambda: _announce(models, endpoint.url))
+            await _until_stopped(residency, signals, lambda: _announce(models, endpoint.url))
             logger.info("%s", _farewell(endpoint.num_running, config.server.shutdown_timeout_s))
+            await residency.stop(_LOAD_STOP_TIMEOUT_S)
             await endpoint.drain(signals.hurry)
-            await _close_models(models)
+            await residency.close()
             is_clean = models.is_ready and not signals.hurry.is_set()
             return 0 if is_clean else _KILLED + signals.number
     finally:
-        await _close_models(models)
+        await residency.close()
         await endpoint.close()
 
 
 async def _until_stopped(
-    loading: Loading, signals: StopSignals, announce: Callable[[], None]
+    residency: Residency, signals: StopSignals, announce: Callable[[], None]
 ) -> None:
     """Waits for the models, announces them, waits for a signal.
 
     Raises:
-        TwostrokeError: a model cannot be loaded.
+        TwostrokeError: a model cannot be loaded at the start.
     """
     stop = asyncio.ensure_future(signals.stop.wait())
-    either: list[asyncio.Future[Any]] = [stop, loading.done]
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    start = asyncio.ensure_future(residency.start())
+    watch = asyncio.ensure_future(residency.keep_watch())
+    either: list[asyncio.Future[Any]] = [stop, start]
     try:
-        if loading.done.done():
-            loading.done.result()
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if start.done():
+            start.result()
             announce()
             await stop
-        else:
-            loading.stop()
-            await asyncio.wait({loading.done}, timeout=_LOAD_STOP_TIMEOUT_S)
-            if loading.done.done():
-                loading.done.exception()  # seen, and of no interest any more
     finally:
-        stop.cancel()
+        for task in (stop, start, watch):
+            task.cancel()
 
 
 def check_doors(server: ServerConfig) -> None:
@@ -152,9 +154,3 @@ def _farewell(num_running: int, timeout_s: float) -> str:
     return (
         f"stopping: waiting up to {timeout_s:g} s for {requests}; a second signal cuts {them} off"
     )
-
-
-async def _close_models(models: Models) -> None:
-    """Ends what still runs: its streams are told so and cut off."""
-    for model in models.ready():
-        await asyncio.to_thread(model.close)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from aiohttp import web
     from pydantic import BaseModel
 
+    from twostroke.config.schema import ServerConfig
+
     Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+    SetUp = Callable[[web.Application, ServerConfig], None]
 
 ErrorBody = Callable[[TwostrokeError], Mapping[str, Any]]
 
@@ -63,7 +66,8 @@ class Surface:
     """An API that clients speak.
 
     `error_body` makes the JSON of an error on its routes; `key_headers` are where its clients put
-    a key (`Authorization` as `Bearer KEY`, any other as it is).
+    a key (`Authorization` as `Bearer KEY`, any other as it is). `set_up` is called once with the
+    application, before it serves: what the surface keeps from one request to another goes there.
     """
 
     name: str
@@ -72,6 +76,7 @@ class Surface:
     routes: tuple[Route, ...]
     error_body: ErrorBody = error_body
     key_headers: tuple[str, ...] = ("Authorization",)
+    set_up: SetUp | None = None
 
 
 def without_v1(*routes: Route) -> tuple[Route, ...]:

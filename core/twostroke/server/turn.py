@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from twostroke.life.together import together
 from twostroke.model import Model
-from twostroke.text.parsers import Content, Delta, SectionParser
+from twostroke.text.parsers import Content, Delta, Reasoning, SectionParser
 from twostroke.timings import Preparation, Timings
 from twostroke.types import FinishedEvent, Request, TokenId
 
@@ -29,20 +29,35 @@ def new_id() -> str:
 
 @dataclass(slots=True)
 class Choice:
-    """One answer of a turn. `finished` is set when it ended well."""
+    """One answer of a turn. `finished` is set when it ended well.
+
+    `num_tokens` have come so far; `num_reasoning_tokens` of them were thought, as far as read.
+    """
 
     request: Request
     parser: SectionParser | None = None  # None: an answer is nothing but text
     finished: FinishedEvent | None = None
-    num_made_tokens: int = 0  # so far, however it ends
+    num_tokens: int = 0
+    num_reasoning_tokens: int = 0
+    _num_read: int = field(default=0, init=False)  # of `num_tokens`: it is known what they are
 
     def read(self, text: str) -> Sequence[Delta]:
-        """What the next piece of the answer's text is. Mutates the parser."""
-        return [Content(text)] if self.parser is None else self.parser.push(text)
+        """What the next piece of the answer's text is. Mutates the parser and the counts."""
+        if self.parser is None:
+            return [Content(text)]
+        return self._counted(self.parser.push(text))
 
     def read_rest(self) -> Sequence[Delta]:
-        """What the parser has held back to the end. Mutates it."""
-        return () if self.parser is None else self.parser.finish()
+        """What the parser has held back to the end. Mutates it and the counts."""
+        return () if self.parser is None else self._counted(self.parser.finish())
+
+    def _counted(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
+        """`deltas`; the tokens since the last ones are theirs, a marker before them included."""
+        if deltas:
+            if isinstance(deltas[-1], Reasoning):
+                self.num_reasoning_tokens += self.num_tokens - self._num_read
+            self._num_read = self.num_tokens
+        return deltas
 
 
 @dataclass(slots=True)
@@ -114,9 +129,14 @@ class Turn:
     def num_made_tokens(self) -> int:
         """Of all choices so far, those that were cut off too."""
         return sum(
-            choice.finished.num_completion_tokens if choice.finished else choice.num_made_tokens
+            choice.finished.num_completion_tokens if choice.finished else choice.num_tokens
             for choice in self.choices
         )
+
+    @property
+    def num_reasoning_tokens(self) -> int:
+        """Of all choices: tokens that the model thought and did not answer."""
+        return sum(choice.num_reasoning_tokens for choice in self.choices)
 
     @property
     def timings(self) -> Timings:

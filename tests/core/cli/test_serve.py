@@ -99,18 +99,20 @@ def test_a_file_that_is_named_must_be_there(capsys):
 
 @pytest.mark.parametrize("setting", [True, False])
 def test_devices_are_measured_unless_the_yaml_says_no(echo_bundle, monkeypatch, setting):
+    from twostroke.backends.discovery import load_plugins
     from twostroke.config import load_config
     from twostroke.model import Model
     from twostroke.server import run as server_run
+    from twostroke.server.served import Settings
 
     asked, loads = [], []
     monkeypatch.setattr(Model, "from_config", lambda *_, **named: asked.append(named))
-    monkeypatch.setattr(server_run, "serve", lambda config, load: loads.append(load) or 0)
+    monkeypatch.setattr(server_run, "serve", lambda _, load, plugins: loads.append(load) or 0)
     chosen = f"server.measure_device={str(setting).lower()}"
     assert main(["serve", "--set", chosen, "--set", f"models.0.source={echo_bundle}"]) == 0
     config = load_config(None, [chosen])
-    for load in (*loads, server_run._loader(config)):
-        load(config.models[0], lambda progress: None)
+    for load in (*loads, server_run._loader(config, load_plugins())):
+        load(Settings(config.models[0], config.scheduler), lambda progress: None)
     assert [named["measure_device"] for named in asked] == [setting, setting]
 
 
@@ -136,7 +138,7 @@ def test_no_thread_keeps_the_others_waiting_for_long(monkeypatch, echo_bundle, t
     write_config(tmp_path, echo_bundle)
     seen = []
 
-    def serve(config, *, load):
+    def serve(config, *, load, plugins):
         seen.append(sys.getswitchinterval())
         return 0
 

@@ -214,8 +214,9 @@ model = ModelConfig(
     recovery=RecoveryConfig(watchdog_s=0.2),
 )
 
-def load(config, report):
-    opened = Model.from_config(config, plugins=load_plugins(extra=[FaultyPlugin(echo, faults)]))
+def load(settings, report):
+    plugins = load_plugins(extra=[FaultyPlugin(echo, faults)])
+    opened = Model.from_config(settings.model, plugins=plugins)
     opened.engine.submit(echo_request("a", "abc"), lambda event: None, arrived_at=0.0)
     assert faults.hanging.wait(30)
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()

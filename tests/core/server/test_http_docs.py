@@ -15,6 +15,7 @@ from twostroke import errors
 from twostroke.server.fields import QueueFields, SamplingFields
 from twostroke.server.surfaces.openai.chat import ChatBody
 from twostroke.server.surfaces.openai.completions import CompletionBody
+from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
 from twostroke.server.surfaces.openai.shapes import OpenAIFields
 from twostroke.server.surfaces.openai.structure import FIELDS
 from twostroke.server.surfaces.openai.unsupported import HARMLESS
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/http.md").read_text(encoding="utf-8")
 NAME = "smollm2-135m-instruct"
 # What each of OpenAI's routes reads of a body beside its schema.
-RAW = {"prompt", *FIELDS}
+RAW = {"prompt", "n", *FIELDS}
 
 
 def section(title: str) -> str:
@@ -50,6 +51,7 @@ OPENAI = first_column(section("Fields of both OpenAI routes"))
         ("Fields of `/generate`", GenerateBody, set()),
         ("Fields of `/v1/chat/completions`", ChatBody, OPENAI),
         ("Fields of `/v1/completions`", CompletionBody, OPENAI),
+        ("Fields of `/v1/responses`", ResponsesBody, set(FIELDS)),
     ],
 )
 def test_every_field_of_a_route_is_named(title, shape, others):
@@ -94,7 +96,7 @@ def codes() -> Iterator[str]:
             is_of_requests = "status" in vars(each) or issubclass(each, errors.RequestError)
             if is_of_requests and each is not errors.TwostrokeError:
                 yield each.code
-    for room in ("server", "engine", "grammar", "model", "text"):
+    for room in ("server", "api_keys", "engine", "grammar", "model", "text"):
         for path in (ROOT / "core/twostroke" / room).rglob("*.py"):
             yield from re.findall(r'\bcode="([a-z_]+)"', path.read_text(encoding="utf-8"))
 
@@ -182,7 +184,7 @@ def test_an_example_is_answered_as_the_page_says(named, command, kind, answer):
     body = reply.body.decode()
     if kind == "json":
         assert same_shape(json.loads(answer), json.loads(body))
-        assert '"error"' not in answer or json.loads(answer) == json.loads(body)
+        assert '{"error"' not in answer or json.loads(answer) == json.loads(body)
     elif kind != "text":
         told, answered = events(kind, answer), events(kind, body)
         for each in told:

@@ -1,4 +1,4 @@
-"""Loading beside the event loop: progress, errors, and a stop in the middle."""
+"""A load beside the event loop: progress, errors, and a stop in the middle."""
 
 import asyncio
 import threading
@@ -7,95 +7,72 @@ from contextlib import suppress
 import pytest
 
 from twostroke.backends.hookspecs import Progress
-from twostroke.config.schema import Config, ModelConfig
-from twostroke.errors import BundleError, EngineError, InstallError
+from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.errors import BundleError, EngineError, InstallError, UnavailableError
 from twostroke.server.loading import Loading
-from twostroke.server.models import Models
+from twostroke.server.served import Settings
 from twostroke.types import ConstraintKind
 
-
-def config(*names):
-    return Config(models=tuple(ModelConfig(name=name, source="x") for name in names))
+SETTINGS = Settings(ModelConfig(name="a", source="x"), SchedulerConfig())
 
 
-async def test_models_arrive_one_after_the_other(echo_model):
-    models = Models(["a", "b"])
-    seen = []
+def nothing(stage):
+    pass
 
-    def load(model_config, report):
+
+async def test_a_model_arrives_and_its_stages_are_told(echo_model):
+    stages = []
+
+    def load(settings, report):
         report(Progress("trace", 0.25))
-        seen.append(model_config.name)
-        return echo_model(model_config.name)
+        return echo_model(settings.model.name)
 
-    loading = Loading(config("a", "b"), models, load)
+    loading = Loading(SETTINGS, load, stages.append)
     loading.start()
-    await loading.done
-    assert seen == ["a", "b"]
-    assert [model.name for model in models.ready()] == ["a", "b"]
-    assert models.is_ready
-    assert models.loading() == {}
+    assert (await loading.done).name == "a"
+    assert stages == ["trace (25%)"]
 
 
 async def test_the_vocabulary_of_grammars_is_read_before_a_model_serves(echo_model, monkeypatch):
     # Later it would hold the GIL for half a second, and with it all that are being streamed.
-    models, model, seen = Models(["a"]), echo_model("a"), []
+    model, seen = echo_model("a"), []
     compile_constraint = model.engine.compile
 
     def noting(constraint):
-        seen.append((constraint.kind, threading.current_thread().name, models.is_ready))
+        seen.append((constraint.kind, threading.current_thread().name, loading.done.done()))
         return compile_constraint(constraint)
 
     monkeypatch.setattr(model.engine, "compile", noting)
-    loading = Loading(config("a"), models, lambda *_: model)
+    loading = Loading(SETTINGS, lambda *_: model, nothing)
     loading.start()
     await loading.done
     assert seen == [(ConstraintKind.JSON_OBJECT, "twostroke-loading", False)]
-    assert models.is_ready
 
 
 async def test_a_model_that_cannot_be_constrained_is_served(echo_model, monkeypatch):
-    models, model = Models(["a"]), echo_model("a")
+    model = echo_model("a")
 
     def refuse(_):
         raise InstallError("llguidance is not installed")
 
     monkeypatch.setattr(model.engine, "compile", refuse)
-    loading = Loading(config("a"), models, lambda *_: model)
+    loading = Loading(SETTINGS, lambda *_: model, nothing)
     loading.start()
-    await loading.done
-    assert models.is_ready
-
-
-async def test_the_stage_is_known_while_a_model_loads(echo_model):
-    models = Models(["a", "b"])
-    loop, noted, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
-
-    def load(model_config, report):
-        report(Progress("quantise", 0.5))
-        loop.call_soon_threadsafe(noted.set)
-        assert go_on.wait(60)
-        return echo_model(model_config.name)
-
-    loading = Loading(config("a", "b"), models, load)
-    loading.start()
-    await noted.wait()
-    assert models.loading() == {"a": "quantise (50%)", "b": "waiting"}
-    go_on.set()
-    await loading.done
+    assert await loading.done is model
 
 
 @pytest.mark.parametrize(
     ("raised", "kind", "message"),
     [
         (BundleError("weights.bin is truncated"), BundleError, "weights.bin is truncated"),
-        (KeyError("x"), EngineError, "'a' could not be loaded: KeyError"),
+        (KeyError("x"), EngineError, "KeyError while 'a' was being loaded"),
     ],
 )
-async def test_the_first_error_is_the_outcome(raised, kind, message):
-    def load(model_config, report):
+async def test_an_error_is_the_outcome(raised, kind, message):
+    def load(settings, report):
         raise raised
 
-    loading = Loading(config("a", "b"), Models(["a", "b"]), load)
+    loading = Loading(SETTINGS, load, nothing)
     loading.start()
     with pytest.raises(kind, match=message):
         await loading.done
@@ -104,20 +81,19 @@ async def test_the_first_error_is_the_outcome(raised, kind, message):
 async def test_a_stop_ends_the_load_at_its_next_report():
     reached, stopped = threading.Event(), threading.Event()
 
-    def load(model_config, report):
+    def load(settings, report):
         reached.set()
         assert stopped.wait(60)
         report(Progress("quantise", 0.5))
         raise AssertionError("the load went on after a stop")
 
-    models = Models(["a"])
-    loading = Loading(config("a"), models, load)
+    loading = Loading(SETTINGS, load, nothing)
     loading.start()
     await asyncio.to_thread(reached.wait)
     loading.stop()
     stopped.set()
-    await loading.done
-    assert not models.is_ready
+    with pytest.raises(UnavailableError, match="stopped"):
+        await loading.done
 
 
 async def test_a_model_that_was_loaded_too_late_is_closed():
@@ -129,18 +105,17 @@ async def test_a_model_that_was_loaded_too_late_is_closed():
         def close(self):
             closed.set()
 
-    def load(model_config, report):
+    def load(settings, report):
         with suppress(BaseException):  # as native code does that the exception comes too late for
             reached.set()
             assert stopped.wait(60)
         return Late()
 
-    models = Models(["a"])
-    loading = Loading(config("a"), models, load)
+    loading = Loading(SETTINGS, load, nothing)
     loading.start()
     await asyncio.to_thread(reached.wait)
     loading.stop()
     stopped.set()
-    await loading.done
+    with pytest.raises(UnavailableError, match="stopped"):
+        await loading.done
     assert closed.is_set()
-    assert not models.is_ready

@@ -65,9 +65,8 @@ class _Endpoint(Collector):
         ready = GaugeMetricFamily(
             f"{PREFIX}model_ready", "1 where the model is loaded.", labels=["model_name"]
         )
-        loading = self._models.loading()
-        for name in self._models.names:
-            ready.add_metric([name], name not in loading)
+        for name, served in list(self._models.served.items()):
+            ready.add_metric([name], served.resident is not None)
         yield ready
         yield GaugeMetricFamily(
             f"{PREFIX}http_requests_in_flight",

@@ -1,4 +1,4 @@
-"""OpenAI's surface: chat completions, completions and models."""
+"""OpenAI's surface: chat completions, completions, responses and models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from twostroke.server.surface import Route, Surface, without_v1
 from twostroke.server.surfaces.openai.chat import ChatBody, chat_completions
 from twostroke.server.surfaces.openai.completions import CompletionBody, completions
 from twostroke.server.surfaces.openai.listing import list_models, show_model
+from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
+from twostroke.server.surfaces.openai.responses.routes import (
+    count_input_tokens,
+    create_response,
+    delete_response,
+    list_input_items,
+    show_response,
+)
+from twostroke.server.surfaces.openai.responses.store import set_up_store
 
 _SSE = "text/event-stream"
 
@@ -30,7 +39,28 @@ SURFACE = Surface(
             body=CompletionBody,
             streams=_SSE,
         ),
+        Route(
+            "POST",
+            "/v1/responses",
+            create_response,
+            "A response to the items of a conversation.",
+            body=ResponsesBody,
+            streams=_SSE,
+        ),
+        Route(
+            "POST",
+            "/v1/responses/input_tokens",
+            count_input_tokens,
+            "How many tokens a response would be given.",
+            body=ResponsesBody,
+        ),
+        Route("GET", "/v1/responses/{id}", show_response, "A response that is stored."),
+        Route("DELETE", "/v1/responses/{id}", delete_response, "Forgets a response."),
+        Route(
+            "GET", "/v1/responses/{id}/input_items", list_input_items, "What a response was given."
+        ),
         Route("GET", "/v1/models", list_models, "The models that are ready."),
         Route("GET", "/v1/models/{id:.+}", show_model, "One model."),
     ),
+    set_up=set_up_store,
 )

@@ -1,0 +1,1 @@
+"""OpenAI's responses: conversations as items, answers as items and typed events."""

@@ -1,0 +1,165 @@
+"""`/v1/responses`, as OpenAI's clients speak it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from twostroke.errors import EngineError, RequestError
+from twostroke.model import TextEvent
+from twostroke.server.answers import answers
+from twostroke.server.begin import Wanted, begin
+from twostroke.server.body import read_json
+from twostroke.server.fields import check_shape
+from twostroke.server.keys import CALLER
+from twostroke.server.replies import dump, json_reply
+from twostroke.server.stream import stream
+from twostroke.server.surfaces.openai.responses.events import ResponseEvents, ResponseFrames
+from twostroke.server.surfaces.openai.responses.fields import (
+    ResponsesBody,
+    check_body,
+    response_constraint,
+)
+from twostroke.server.surfaces.openai.responses.items import Item, check_items, messages_of
+from twostroke.server.surfaces.openai.responses.store import RESPONSES, Stored
+from twostroke.server.surfaces.openai.responses.tools import asked_tools
+from twostroke.server.turn import Turn
+from twostroke.types import FinishedEvent
+
+_CONVERSATION = re.compile(r"(messages|prompt)\b")
+_MAX_LISTED, _NUM_LISTED = 100, 20
+
+
+async def create_response(request: web.Request) -> web.StreamResponse:
+    """Answers `POST /v1/responses`, streamed or whole."""
+    body, given, turn = await _begun(request)
+    store, scope = request.app[RESPONSES], request[CALLER].scope
+    # What it takes is what was sent and what is answered: both were counted on their way.
+    num_given = len(await request.read())
+
+    def keep(ended: dict[str, Any]) -> None:
+        store.add(scope, Stored(ended, tuple(given), num_given + len(dump(ended))))
+
+    is_stored = body.store is not False and store.max_bytes > 0
+    events = ResponseEvents(turn, body, keep if is_stored else None)
+    if body.stream:
+        obfuscates = bool(body.stream_options and body.stream_options.include_obfuscation)
+        with _named_input():
+            return await stream(request, turn, ResponseFrames(events, obfuscates=obfuscates))
+    with _named_input():
+        return json_reply(await _whole(turn, events))
+
+
+async def count_input_tokens(request: web.Request) -> web.StreamResponse:
+    """Answers `POST /v1/responses/input_tokens`: what a response would be given."""
+    _, _, turn = await _begun(request)
+    return json_reply({"object": "response.input_tokens", "input_tokens": turn.num_prompt_tokens})
+
+
+async def show_response(request: web.Request) -> web.StreamResponse:
+    """Answers `GET /v1/responses/{id}`."""
+    if request.query.get("stream", "false") != "false":
+        raise RequestError(
+            "A stored response is not streamed again; ask for it without stream.", param="stream"
+        )
+    stored = request.app[RESPONSES].find(request[CALLER].scope, request.match_info["id"])
+    return json_reply(stored.body)
+
+
+async def delete_response(request: web.Request) -> web.StreamResponse:
+    """Answers `DELETE /v1/responses/{id}`."""
+    response_id = request.match_info["id"]
+    request.app[RESPONSES].delete(request[CALLER].scope, response_id)
+    return json_reply({"id": response_id, "object": "response", "deleted": True})
+
+
+async def list_input_items(request: web.Request) -> web.StreamResponse:
+    """Answers `GET /v1/responses/{id}/input_items`: all that the response was given, in pages."""
+    store, scope = request.app[RESPONSES], request[CALLER].scope
+    stored = store.find(scope, request.match_info["id"])
+    items = [*store.context(scope, stored.body["previous_response_id"]), *stored.given]
+    order = request.query.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise RequestError("order must be asc or desc.", param="order")
+    limit = request.query.get("limit", str(_NUM_LISTED))
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LISTED):
+        raise RequestError(f"limit must be 1 to {_MAX_LISTED}.", param="limit")
+    if order == "desc":
+        items.reverse()
+    items = _behind(items, request.query.get("after"))
+    page = items[: int(limit)]
+    return json_reply(
+        {
+            "object": "list",
+            "data": page,
+            "first_id": page[0]["id"] if page else None,
+            "last_id": page[-1]["id"] if page else None,
+            "has_more": len(items) > len(page),
+        }
+    )
+
+
+def _behind(items: Sequence[Item], after: str | None) -> list[Item]:
+    ids = [item["id"] for item in items]
+    if after is None:
+        return list(items)
+    if after not in ids:
+        raise RequestError(f"after names no item of this response: {after[:80]!r}.", param="after")
+    return list(items[ids.index(after) + 1 :])
+
+
+async def _begun(request: web.Request) -> tuple[ResponsesBody, list[Item], Turn]:
+    """The checked body, its own input, and the turn."""
+    raw = await read_json(request)
+    body = check_shape(ResponsesBody, raw)
+    check_body(body, raw)
+    store, scope = request.app[RESPONSES], request[CALLER].scope
+    given = check_items(body.input, partial(store.find_item, scope))
+    context = store.context(scope, body.previous_response_id)
+    messages = messages_of([*context, *given])
+    if body.instructions is not None:
+        messages.insert(0, {"role": "system", "content": body.instructions})
+    wanted = Wanted(
+        body.model,
+        [messages],
+        body.sampling(),
+        body.scheduled,
+        constraint=response_constraint(body, raw),
+        tools=asked_tools(body),
+        reads_sections=True,
+        variables=body.variables(),
+    )
+    with _named_input():
+        return body, given, await begin(request, wanted)
+
+
+@contextmanager
+def _named_input() -> Iterator[None]:
+    """Errors of a conversation by the name that it has here."""
+    try:
+        yield
+    except RequestError as error:
+        if error.param is None or not _CONVERSATION.match(error.param):
+            raise
+        raise RequestError(
+            str(error), param="input", code=error.code, status=error.status
+        ) from None
+
+
+async def _whole(turn: Turn, events: ResponseEvents) -> dict[str, Any]:
+    async with aclosing(answers(turn)) as found:
+        async for _, event in found:
+            # What streams tell step by step is passed over; the end is enough.
+            if isinstance(event, TextEvent):
+                deque(events.token(event), maxlen=0)
+            elif isinstance(event, FinishedEvent):
+                deque(events.end(event), maxlen=0)
+    if events.body is None:
+        raise EngineError("The answer ended before it was complete; try again.")
+    return events.body
