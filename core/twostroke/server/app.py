@@ -10,6 +10,7 @@ from twostroke.api_keys import KnownKeys
 from twostroke.config.schema import ServerConfig
 from twostroke.server.access import Guard
 from twostroke.server.all_surfaces import BUILT_IN
+from twostroke.server.description import Description
 from twostroke.server.in_flight import InFlight
 from twostroke.server.keys import IN_FLIGHT, MODELS
 from twostroke.server.metrics import HTTP_COUNTS, HttpCounts, MetricsPage
@@ -49,5 +50,6 @@ def build_app(
         if surface.set_up is not None:
             surface.set_up(app, config)
     metrics = MetricsPage(models, in_flight, counts)
-    routing.add_to(app.router, (*surfaces, operations(metrics)))
+    description = Description(lambda: routing.surfaces, wants_key=bool(config.keys))
+    routing.add_to(app.router, (*surfaces, operations(metrics, description)))
     return app

@@ -15,11 +15,13 @@ from twostroke.config.exposure import open_doors
 from twostroke.config.schema import Config, ServerConfig
 from twostroke.errors import ConfigError
 from twostroke.model import Model
+from twostroke.model.demand import demand_of
 from twostroke.server.all_surfaces import all_surfaces
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.loading import LoadModel
 from twostroke.server.models import Models
 from twostroke.server.residency import Residency
+from twostroke.server.room import DemandOf
 from twostroke.server.served import Settings
 from twostroke.server.signals import StopSignals
 from twostroke.server.surface import Surface
@@ -48,7 +50,8 @@ def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | N
     started: list[Residency] = []
     plugins = load_plugins(config.plugins.block) if plugins is None else plugins
     surfaces = all_surfaces(plugins.surfaces)
-    code = asyncio.run(_serve(config, load or _loader(config, plugins), surfaces, started.append))
+    load, demand = load or _loader(config, plugins), _demand_on(plugins)
+    code = asyncio.run(_serve(config, load, demand, surfaces, started.append))
     if any(each.is_busy or each.models.have_hung_threads for each in started):
         # A session is being loaded or run by native code, which an ordinary exit would wait for
         # or tear down under its feet.
@@ -71,9 +74,14 @@ def _loader(config: Config, plugins: Plugins) -> LoadModel:
     return load
 
 
+def _demand_on(plugins: Plugins) -> DemandOf:
+    return lambda settings: demand_of(settings.model, settings.scheduler, plugins)
+
+
 async def _serve(
     config: Config,
     load: LoadModel,
+    demand: DemandOf,
     surfaces: Sequence[Surface],
     started: Callable[[Residency], None],
 ) -> int:
@@ -82,7 +90,7 @@ async def _serve(
     models.serve(config)
     endpoint = Endpoint(models, config.server, surfaces)
     await endpoint.listen()
-    residency = Residency(models, load, config.server.load_wait_s)
+    residency = Residency(models, load, config.server.load_wait_s, demand)
     started(residency)
     try:
         with StopSignals() as signals:
