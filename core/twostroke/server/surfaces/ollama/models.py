@@ -11,6 +11,7 @@ from twostroke.errors import RequestError
 from twostroke.server.body import read_json
 from twostroke.server.fields import check_shape
 from twostroke.server.keys import MODELS
+from twostroke.server.model_for import named, usable
 from twostroke.server.replies import json_reply
 from twostroke.server.served import Served
 from twostroke.server.surfaces.ollama.library import listed, running, shown
@@ -30,15 +31,15 @@ class NamedModel(BaseModel):
 
 
 async def tags(request: web.Request) -> web.StreamResponse:
-    """Answers `GET /api/tags` with all that is served, loaded or not."""
-    return json_reply({"models": [listed(each) for each in request.app[MODELS].served.values()]})
+    """Answers `GET /api/tags` with all that the caller may use, loaded or not."""
+    return json_reply({"models": [listed(each) for each in usable(request)]})
 
 
 async def ps(request: web.Request) -> web.StreamResponse:
     """Answers `GET /api/ps` with the models that are in memory."""
     found = [
         running(served, served.resident)
-        for served in request.app[MODELS].served.values()
+        for served in usable(request)
         if served.resident is not None
     ]
     return json_reply({"models": found})
@@ -58,7 +59,7 @@ async def pull(request: web.Request) -> web.StreamResponse:
     """Answers `POST /api/pull`: of a model that is served there is nothing to be done.
 
     Raises:
-        ModelNotFoundError: the model is not served.
+        ModelNotFoundError, ModelNotAllowedError: the model is not served to the caller.
     """
     await _served(request)
     return json_reply({"status": "success"})
@@ -84,8 +85,8 @@ async def refuse_embeddings(request: web.Request) -> NoReturn:
 
 async def _served(request: web.Request) -> Served:
     body = check_shape(NamedModel, await read_json(request))
-    models = request.app[MODELS]
-    return models.look_up(served_name(body.model or body.name, known_names(models)))
+    asked = served_name(body.model or body.name, known_names(request.app[MODELS]))
+    return named(request, asked)
 
 
 def _not_here(sentence: str) -> RequestError:
