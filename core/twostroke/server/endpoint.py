@@ -60,6 +60,12 @@ class Endpoint:
             ) from None
         self.port = self._site_runner.addresses[0][1]
 
+    def take_over(self, config: ServerConfig) -> None:
+        """Lets what may change while serving be as `config` says: keys and limits."""
+        self._config = config
+        self._app[GUARD].take_over(config)
+        self._app._client_max_size = config.max_body  # aiohttp asks for it once a request
+
     @property
     def url(self) -> str:
         """E.g. `http://127.0.0.1:8080`."""
@@ -70,6 +76,11 @@ class Endpoint:
     def num_running(self) -> int:
         """Requests that are being answered right now."""
         return self._in_flight.count
+
+    @property
+    def shutdown_timeout_s(self) -> float:
+        """How long `drain` waits."""
+        return self._config.shutdown_timeout_s
 
     async def drain(self, give_up: asyncio.Event) -> None:
         """Refuses new requests and waits for the running ones.
