@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from twostroke.api_keys import KnownKeys
 from twostroke.config.schema import ServerConfig
 from twostroke.server.access import Guard
 from twostroke.server.all_surfaces import BUILT_IN
@@ -26,13 +27,17 @@ def build_app(
     config: ServerConfig,
     traces: Traces | None = None,
     surfaces: Sequence[Surface] = BUILT_IN,
+    known_keys: KnownKeys | None = None,
 ) -> web.Application:
     """The application; it serves each model of `models` from the moment that one is added.
 
-    `surfaces` are what `all_surfaces` answers. Must be called in an event loop's thread.
+    `surfaces` are what `all_surfaces` answers; `known_keys` None: those of `config.keys`. Must be
+    called in an event loop's thread.
     """
     in_flight, counts, routing = InFlight(), HttpCounts(), Routing()
-    guard = Guard(config, key_headers={h for each in surfaces for h in each.key_headers})
+    guard = Guard(
+        config, known_keys, key_headers={h for each in surfaces for h in each.key_headers}
+    )
     app = web.Application(
         middlewares=[make_middleware(guard, routing, in_flight, counts, traces)],
         client_max_size=config.max_body,

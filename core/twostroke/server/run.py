@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import sys
@@ -13,7 +12,9 @@ from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
+from twostroke.config.exposure import open_doors
 from twostroke.config.schema import Config, ServerConfig
+from twostroke.errors import ConfigError
 from twostroke.model import Model
 from twostroke.model.demand import demand_of
 from twostroke.server.all_surfaces import all_surfaces
@@ -94,11 +95,11 @@ async def _serve(
     file: ConfigFile | None,
     started: Callable[[Residency], None],
 ) -> int:
+    check_doors(config.server)
     models = Models()
     models.serve(config)
     endpoint = Endpoint(models, config.server, surfaces)
     await endpoint.listen()
-    warn_of_open_door(config.server)
     residency = Residency(models, load, config.server.load_wait_s, demand)
     started(residency)
     reload = None if file is None else Reload(config, file, endpoint, models, residency)
@@ -147,22 +148,24 @@ async def _until_stopped(
             task.cancel()
 
 
-def warn_of_open_door(server: ServerConfig) -> None:
-    """Logs a warning where other machines may reach the models without a key."""
-    if not server.keys and not _is_loopback(server.host):
-        logger.warning(
-            "server.host is %s and server.keys is empty: whoever reaches this address may use the "
-            "models; set server.keys, or server.host to 127.0.0.1",
-            server.host,
-        )
+def check_doors(server: ServerConfig) -> None:
+    """Refuses to be open where other machines come in; logs a warning where the YAML insists.
 
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; of names only localhost is known to be so."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    Raises:
+        ConfigError: other machines reach the server without keys or without encryption.
+    """
+    doors = open_doors(server)
+    if doors:
+        raise ConfigError(doors)
+    for what in server.insecure:
+        others = tuple(each for each in server.insecure if each != what)
+        if open_doors(server.model_copy(update={"insecure": others})):
+            logger.warning(
+                "server.insecure: [%s] lets other machines reach %s without %s",
+                what,
+                server.host,
+                what,
+            )
 
 
 def _announce(models: Models, url: str) -> None:

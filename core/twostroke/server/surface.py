@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twostroke.errors import PluginError, RequestError, TwostrokeError
+from twostroke.errors import PluginError, RateLimitError, RequestError, TwostrokeError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -30,6 +30,8 @@ _VARIABLE = re.compile(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}")
 def error_body(error: TwostrokeError) -> dict[str, Any]:
     """OpenAI's error object, which is also the house's own."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
+    if isinstance(error, RateLimitError):
+        kind = "tokens" if error.limit == "tokens" else "requests"
     param = error.param if isinstance(error, RequestError) else None
     return {"error": {"message": str(error), "type": kind, "param": param, "code": error.code}}
 
