@@ -14,7 +14,7 @@ from twostroke.api_keys import KeyFile, KnownKeys
 from twostroke.config.schema import ServerConfig
 from twostroke.errors import ConfigError
 from twostroke.server.all_surfaces import BUILT_IN
-from twostroke.server.app import build_app
+from twostroke.server.app import GUARD, build_app
 from twostroke.server.connections import serve_app
 from twostroke.server.keys import IN_FLIGHT
 from twostroke.server.models import Models

@@ -8,15 +8,16 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from twostroke.config.exposure import open_doors
 from twostroke.config.schema import Config, ServerConfig
 from twostroke.errors import ConfigError, TwostrokeError
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.models import Models
 from twostroke.server.residency import Residency
 from twostroke.server.served import Served
+from twostroke.server.watch import PERIOD_S, state_of
 
 logger = logging.getLogger("twostroke.server")
-_LOOK_S = 1.0
 
 # What of `server` is taken over at once. The rest decides what was made at the start.
 LIVE = frozenset(
@@ -70,6 +71,7 @@ class Reload:
             while True:
                 await self._asked.wait()
                 self._asked.clear()
+                await self._endpoint.reread()
                 await self.reread()
         finally:
             if looking is not None:
@@ -122,17 +124,27 @@ class Reload:
             task.add_done_callback(self._bringing.discard)
         logger.info("the configuration was taken up, serving %s", ", ".join(served))
 
+    def _check(self, config: Config) -> None:
+        """Raises ConfigError where what would then be in force leaves a door open."""
+        doors = open_doors(self._server_of(config))
+        if doors:
+            raise ConfigError(doors)
+
+    def _server_of(self, config: Config) -> ServerConfig:
+        """The section that would be in force: what may change, beside what runs."""
+        taken = {name: getattr(config.server, name) for name in LIVE}
+        return self._config.server.model_copy(update=taken)
+
     def _take_server(self, config: Config) -> None:
-        old, new = self._config.server, config.server
-        taken = {name: getattr(new, name) for name in LIVE}
-        fixed = [n for n in ServerConfig.model_fields if n not in LIVE]
-        pending = [f"server.{n}" for n in fixed if getattr(old, n) != getattr(new, n)]
+        server = self._server_of(config)
+        changed = [n for n in ServerConfig.model_fields if n not in LIVE]
+        changed = [n for n in changed if getattr(server, n) != getattr(config.server, n)]
+        pending = [f"server.{name}" for name in changed]
         if config.plugins != self._config.plugins:
             pending.append("plugins")
         if pending:
             logger.warning("changed, but only a restart takes it up: %s", ", ".join(pending))
         self._models.pending = tuple(pending)
-        server = old.model_copy(update=taken)
         self._config = self._config.model_copy(
             update={"server": server, "scheduler": config.scheduler}
         )
@@ -160,18 +172,10 @@ async def changes(path: Path) -> AsyncIterator[None]:
     Looked at is when it was written, how long and which it is, so that a file that was put in its
     place, or behind a link, is noticed.
     """
-    known = seen = await asyncio.to_thread(_look, path)
+    known = seen = await asyncio.to_thread(state_of, path)
     while True:
-        await asyncio.sleep(_LOOK_S)
-        before, seen = seen, await asyncio.to_thread(_look, path)
+        await asyncio.sleep(PERIOD_S)
+        before, seen = seen, await asyncio.to_thread(state_of, path)
         if seen is not None and seen == before and seen != known:
             known = seen
             yield
-
-
-def _look(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

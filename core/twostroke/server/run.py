@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
