@@ -15,6 +15,7 @@ from twostroke.engine.engine import Engine
 from twostroke.engine.health import HealthState
 from twostroke.errors import UnavailableError
 from twostroke.life.metrics import EngineMetrics
+from twostroke.life.room import place_of
 from twostroke.model.loading import Loaded
 from twostroke.model.sampling import UNADVISED
 from twostroke.model.status import (
@@ -24,6 +25,7 @@ from twostroke.model.status import (
     memory_report,
     placement_report,
 )
+from twostroke.types import Stroke
 
 
 class OpenedModel:
@@ -61,6 +63,12 @@ class OpenedModel:
     def placement_report(self) -> dict[str, Any]:
         """For each stroke: backend, device, nodes by provider, a summary. Ready for JSON."""
         return placement_report(self._opened)
+
+    @property
+    def place(self) -> str:
+        """The memory that its cache is in: the host's, or a device's; see `life.room.place_of`."""
+        backend = self._opened.opened[Stroke.DECODE].backend
+        return place_of(backend.name, backend.device)
 
     @property
     def fallback_sentence(self) -> str | None:

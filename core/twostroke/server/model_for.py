@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from aiohttp import web
 
 from twostroke.model import Model
-from twostroke.server.keys import LEASES, MODELS
+from twostroke.server.keys import CALLER, LEASES, MODELS
 
 
 @contextmanager
@@ -25,9 +25,12 @@ async def model_for(request: web.Request, name: str | None) -> Model:
     It stays in memory until the request ends, whatever is unloaded or reloaded meanwhile.
 
     Raises:
+        ModelNotAllowedError: the caller's key has other models.
         ModelNotFoundError, UnavailableError: as `Models.ready_model`.
     """
     models = request.app[MODELS]
-    model = await models.ready_model(name)
+    served = models.look_up(name)
+    request[CALLER].check_model(served.name)  # before anything is loaded for it
+    model = await models.ready_model(served.name)
     request[LEASES].enter_context(models.lease(model))
     return model

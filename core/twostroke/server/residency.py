@@ -11,11 +11,16 @@ from twostroke.errors import TwostrokeError, UnavailableError
 from twostroke.life.heap import give_memory_back
 from twostroke.server.loading import Loading, LoadModel
 from twostroke.server.models import Models
+from twostroke.server.room import DemandOf, Room
 from twostroke.server.served import Failure, Resident, Served, Settings
 
 logger = logging.getLogger("twostroke.server")
 _DRAIN_POLL_S = 0.05
 _SWEEP_S = 1.0
+
+
+def _unknown(settings: Settings) -> None:
+    """Nobody says what models take: each is let in."""
 
 
 class Residency:
@@ -24,7 +29,14 @@ class Residency:
     Used in one event loop. `load_wait_s` may change at any time.
     """
 
-    def __init__(self, models: Models, load: LoadModel, load_wait_s: float) -> None:
+    def __init__(
+        self,
+        models: Models,
+        load: LoadModel,
+        load_wait_s: float,
+        demand_of: DemandOf = _unknown,
+    ) -> None:
+        """`load` runs in a thread of its own, `demand_of` in one too; see `Room`."""
         self.models = models
         self.load_wait_s = load_wait_s
         self._load = load
@@ -33,6 +45,7 @@ class Residency:
         self._tasks: dict[Served, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self._room = Room(models, demand_of, self.unload)
         models.brings = self
 
     @property
@@ -117,18 +130,19 @@ class Residency:
         """Opens a model beside what is loaded. For whoever holds the turn to load.
 
         Raises:
-            UnavailableError: the server stops.
+            UnavailableError: there is no room, or the server stops.
             TwostrokeError: it cannot be loaded.
         """
+        kv_bytes = await self._room.make(served, settings)
         if self._is_stopping:
             raise UnavailableError("The server is stopping; ask another one, or try again later.")
-
+        to_open = settings if kv_bytes is None else settings.with_budget(kv_bytes)
         note_stage = partial(self.models.note_stage, served.name)
-        self._loading = Loading(settings, self._load, note_stage)
+        self._loading = Loading(to_open, self._load, note_stage)
         self._loading.start()
         model = await self._loading.done
         logger.info("%s is loaded", served.name)
-        return Resident(model, settings, self.models.clock)
+        return Resident(model, settings, self.models.clock, kv_bytes=kv_bytes)
 
     async def unload(self, served: Served) -> None:
         """Takes a model out of memory when its running answers have ended.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import sys
@@ -12,13 +11,17 @@ from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
+from twostroke.config.exposure import open_doors
 from twostroke.config.schema import Config, ServerConfig
+from twostroke.errors import ConfigError
 from twostroke.model import Model
+from twostroke.model.demand import demand_of
 from twostroke.server.all_surfaces import all_surfaces
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.loading import LoadModel
 from twostroke.server.models import Models
 from twostroke.server.residency import Residency
+from twostroke.server.room import DemandOf
 from twostroke.server.served import Settings
 from twostroke.server.signals import StopSignals
 from twostroke.server.surface import Surface
@@ -47,7 +50,8 @@ def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | N
     started: list[Residency] = []
     plugins = load_plugins(config.plugins.block) if plugins is None else plugins
     surfaces = all_surfaces(plugins.surfaces)
-    code = asyncio.run(_serve(config, load or _loader(config, plugins), surfaces, started.append))
+    load, demand = load or _loader(config, plugins), _demand_on(plugins)
+    code = asyncio.run(_serve(config, load, demand, surfaces, started.append))
     if any(each.is_busy or each.models.have_hung_threads for each in started):
         # A session is being loaded or run by native code, which an ordinary exit would wait for
         # or tear down under its feet.
@@ -70,18 +74,23 @@ def _loader(config: Config, plugins: Plugins) -> LoadModel:
     return load
 
 
+def _demand_on(plugins: Plugins) -> DemandOf:
+    return lambda settings: demand_of(settings.model, settings.scheduler, plugins)
+
+
 async def _serve(
     config: Config,
     load: LoadModel,
+    demand: DemandOf,
     surfaces: Sequence[Surface],
     started: Callable[[Residency], None],
 ) -> int:
+    check_doors(config.server)
     models = Models()
     models.serve(config)
     endpoint = Endpoint(models, config.server, surfaces)
     await endpoint.listen()
-    warn_of_open_door(config.server)
-    residency = Residency(models, load, config.server.load_wait_s)
+    residency = Residency(models, load, config.server.load_wait_s, demand)
     started(residency)
     try:
         with StopSignals() as signals:
@@ -121,22 +130,24 @@ async def _until_stopped(
             task.cancel()
 
 
-def warn_of_open_door(server: ServerConfig) -> None:
-    """Logs a warning where other machines may reach the models without a key."""
-    if not server.keys and not _is_loopback(server.host):
-        logger.warning(
-            "server.host is %s and server.keys is empty: whoever reaches this address may use the "
-            "models; set server.keys, or server.host to 127.0.0.1",
-            server.host,
-        )
+def check_doors(server: ServerConfig) -> None:
+    """Refuses to be open where other machines come in; logs a warning where the YAML insists.
 
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; of names only localhost is known to be so."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    Raises:
+        ConfigError: other machines reach the server without keys or without encryption.
+    """
+    doors = open_doors(server)
+    if doors:
+        raise ConfigError(doors)
+    for what in server.insecure:
+        others = tuple(each for each in server.insecure if each != what)
+        if open_doors(server.model_copy(update={"insecure": others})):
+            logger.warning(
+                "server.insecure: [%s] lets other machines reach %s without %s",
+                what,
+                server.host,
+                what,
+            )
 
 
 def _announce(models: Models, url: str) -> None:

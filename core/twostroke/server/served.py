@@ -35,18 +35,30 @@ class Settings:
     model: ModelConfig
     scheduler: SchedulerConfig
 
+    def with_budget(self, kv_bytes: int) -> Settings:
+        """The same with this budget for the KV cache."""
+        kv = self.model.kv.model_copy(update={"budget": kv_bytes})
+        return Settings(self.model.model_copy(update={"kv": kv}), self.scheduler)
+
 
 class Resident:
     """A model in memory, and who uses it. Used in the event loop's thread only."""
 
     def __init__(
-        self, model: Model, settings: Settings | None = None, clock: Clock = time.monotonic
+        self,
+        model: Model,
+        settings: Settings | None = None,
+        clock: Clock = time.monotonic,
+        *,
+        kv_bytes: int | None = None,
     ) -> None:
+        """`settings` are the YAML's; `kv_bytes` is the budget where they left it to the server."""
         self.model = model
-        self.settings = settings  # what it was opened by
+        self.settings = settings
+        self._has_share = kv_bytes is not None
         self._clock = clock
         self._num_leases = 0
-        self._used_at = clock()
+        self.used_at = clock()  # when the last request was done with it, as far as is known
 
     @contextmanager
     def lease(self) -> Iterator[None]:
@@ -56,7 +68,25 @@ class Resident:
             yield
         finally:
             self._num_leases -= 1
-            self._used_at = self._clock()
+            self.used_at = self._clock()
+
+    @property
+    def place(self) -> str:
+        """Whose memory it takes; see `life.room`."""
+        return self.model.place
+
+    @property
+    def taken_bytes(self) -> int:
+        """What it should take right now."""
+        return int(self.model.status()["memory"]["planned_now_bytes"])
+
+    @property
+    def planned_bytes(self) -> int:
+        """The most that it may take; where nobody gave its cache a budget, what it takes now."""
+        is_bounded = self.settings is not None and self.settings.model.kv.budget != "auto"
+        if is_bounded or self._has_share:
+            return self.model.engine.memory_plan.total_bytes
+        return self.taken_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -69,8 +99,8 @@ class Resident:
     def idle_s(self) -> float:
         """For how long nobody has used it; 0 while somebody does. Notes that. Mutates."""
         if not self.is_idle:
-            self._used_at = self._clock()
-        return self._clock() - self._used_at
+            self.used_at = self._clock()
+        return self._clock() - self.used_at
 
 
 @dataclass(frozen=True, slots=True)

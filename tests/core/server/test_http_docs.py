@@ -96,7 +96,7 @@ def codes() -> Iterator[str]:
             is_of_requests = "status" in vars(each) or issubclass(each, errors.RequestError)
             if is_of_requests and each is not errors.TwostrokeError:
                 yield each.code
-    for room in ("server", "engine", "grammar", "model", "text"):
+    for room in ("server", "api_keys", "engine", "grammar", "model", "text"):
         for path in (ROOT / "core/twostroke" / room).rglob("*.py"):
             yield from re.findall(r'\bcode="([a-z_]+)"', path.read_text(encoding="utf-8"))
 

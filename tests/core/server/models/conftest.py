@@ -22,7 +22,7 @@ from twostroke.testing import echo
 class Many:
     """What a `LiveServer` serves, and how its models are loaded."""
 
-    def __init__(self, live: Any, config: Config) -> None:
+    def __init__(self, live: Any, config: Config, **more: Any) -> None:
         self.live = live
         self.models = live.registry
         self.loads: list[str] = []  # the names, in the order of their loads
@@ -34,7 +34,7 @@ class Many:
 
         async def make() -> None:
             self.models.serve(config)
-            self.residency = Residency(self.models, self.load, config.server.load_wait_s)
+            self.residency = Residency(self.models, self.load, config.server.load_wait_s, **more)
 
         self.run(make())
 
@@ -103,9 +103,12 @@ def serve_many(make_server, config_of) -> Iterator[Callable[..., Many]]:
     """Makes live servers of `config_of(...)`; closed after the test. `start=False`: not loaded."""
     with ExitStack() as stack:
 
-        def make(*models: dict[str, Any], start: bool = True, **sections: Any) -> Many:
+        def make(
+            *models: dict[str, Any], start: bool = True, demand_of: Any = None, **sections: Any
+        ) -> Many:
             config = config_of(*models, **sections)
-            many = Many(make_server([], config.server), config)
+            more = {} if demand_of is None else {"demand_of": demand_of}
+            many = Many(make_server([], config.server), config, **more)
             stack.callback(lambda: many.run(many.residency.close()))
             stack.callback(many.may_load.set)
             if start:
