@@ -65,6 +65,11 @@ class OpenedModel:
         return placement_report(self._opened)
 
     @property
+    def device_kinds(self) -> frozenset[str]:
+        """What the strokes run on: `cpu`, `gpu`, `npu`."""
+        return frozenset(each.backend.device.kind for each in self._opened.opened.values())
+
+    @property
     def place(self) -> str:
         """The memory that its cache is in: the host's, or a device's; see `life.room.place_of`."""
         backend = self._opened.opened[Stroke.DECODE].backend
