@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from twostroke.server.surface import Surface, check_routes
-from twostroke.server.surfaces import llama_cpp, openai, plain
+from twostroke.server.surfaces import anthropic, llama_cpp, ollama, openai, plain
 
-BUILT_IN = (plain.SURFACE, openai.SURFACE, llama_cpp.SURFACE)
+BUILT_IN = (
+    plain.SURFACE,
+    openai.SURFACE,
+    anthropic.SURFACE,
+    ollama.SURFACE,
+    llama_cpp.SURFACE,
+)
 
 
 def all_surfaces(of_plugins: Mapping[str, Surface]) -> tuple[Surface, ...]:
