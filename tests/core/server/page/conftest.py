@@ -41,8 +41,12 @@ class Visit:
     def ask(self, text: str) -> Locator:
         """Sends a message and waits for the end of its answer, which it returns."""
         self.say(text)
-        self.page.wait_for_selector("#stop", state="hidden")
+        self.wait_for_end()
         return self.answer
+
+    def wait_for_end(self) -> None:
+        """Waits until the last answer has ended and is shown so."""
+        self.page.wait_for_selector(".message:last-child .facts", state="attached")
 
     def say(self, text: str) -> None:
         """Sends a message by the keyboard."""

@@ -34,7 +34,7 @@ def test_an_example_is_a_click_away(serve_echo, visit):
     field = page.page.locator("#prompt")
     assert "sky is blue" in field.input_value()
     field.press("Enter")
-    page.page.wait_for_selector(".message.assistant .facts")
+    page.wait_for_end()
     assert "sky is blue" in page.answer.inner_text()
 
 
@@ -44,7 +44,7 @@ def test_stop_ends_the_answer_here_and_on_the_server(serve_echo, visit, wait_unt
     page.say("a long one " * 6)
     page.page.wait_for_selector(".message.assistant .block")
     page.page.click("#stop")
-    page.page.wait_for_selector("#send:not([hidden])")
+    page.wait_for_end()
     assert "You stopped it." in page.answer.inner_text()
     wait_until(lambda: live.model.engine.stats().num_aborted == 1)
     page.page.click("#new-chat")
@@ -58,7 +58,7 @@ def test_an_answer_can_be_written_anew(serve_echo, visit):
     page.ask("first")
     page.ask("second")
     page.page.locator(".message.assistant").first.get_by_text("Again").click()
-    page.page.wait_for_selector(".message.assistant .facts")
+    page.wait_for_end()
     assert page.page.locator(".message").count() == 2, "what came behind it is gone"
     assert "first" in page.answer.inner_text()
     assert live.model.engine.stats().num_finished == 3
@@ -76,7 +76,7 @@ def test_a_message_can_be_edited_and_left_as_it_was(serve_echo, visit):
     first.get_by_text("Edit").click()
     first.locator("textarea").fill("plums")
     first.locator("textarea").press("Enter")
-    page.page.wait_for_selector(".message.assistant .facts")
+    page.wait_for_end()
     assert page.page.locator(".message").count() == 2
     assert "plums" in page.answer.inner_text()
     assert "apples" not in page.answer.inner_text()
@@ -155,7 +155,7 @@ def test_a_server_that_is_gone_is_told_and_found_again(serve_echo, visit):
     assert "does not answer" in page.answer.locator(".problem").inner_text()
     page.page.unroute("**/generate")
     page.answer.get_by_text("Try again").click()
-    page.page.wait_for_selector(".message.assistant .facts:not(:empty)")
+    page.wait_for_end()
     assert "anybody there?" in page.answer.inner_text()
 
 

@@ -120,7 +120,7 @@ def test_who_waits_sees_the_place_in_the_queue(serve_echo, visit, wait_until):
         page.say("hello")
         page.answer.get_by_text("Waiting: next in line").wait_for()
         assert "It waits: next in line." in text_of(page, "2. Prefill")
-    page.page.wait_for_selector("#stop", state="hidden")
+    page.wait_for_end()
     assert "hello" in page.answer.inner_text()
 
 

@@ -88,7 +88,7 @@ def test_everything_works_by_keyboard_alone(serve_echo, visit):
         if page.page.evaluate("document.activeElement.textContent") == "Again":
             break
     keys.press("Enter")
-    page.page.wait_for_selector("#stop", state="hidden")
+    page.wait_for_end()
     assert "two lines" in page.answer.inner_text()
     assert page.page.evaluate("document.activeElement.id") == "prompt", "not lost with the button"
 
