@@ -20,6 +20,7 @@ from twostroke.backends.ort import (
     load_session,
     onnxruntime,
     prove_placement,
+    with_reduced_logits,
 )
 from twostroke.errors import BackendUnavailableError, PlacementError, TwostrokeError
 from twostroke.types import Stroke
@@ -38,6 +39,7 @@ OPTIONS = (
         "same_as_requested",
         choices=("same_as_requested", "next_power_of_two"),
     ),
+    Option("reduce_logits", bool, "choose tokens from what the GPU makes of a step's logits", True),
     Option("tf32", bool, "lower precision for fp32 matrix products", False),
 )
 _GROWTH = {"same_as_requested": "kSameAsRequested", "next_power_of_two": "kNextPowerOfTwo"}
@@ -138,8 +140,25 @@ class CudaBackend:
                 message says what to export instead.
             BundleError: the graph cannot be loaded.
         """
+        return self._open_session(graph, None)
+
+    @property
+    def reduces_logits(self) -> bool:
+        """Whether decode leaves its logits on the GPU; see `ReducesLogits`."""
+        return bool(self.options["reduce_logits"])
+
+    def open_reducing_session(self, graph: Path) -> OrtSession:
+        """As `open_session`, with nodes that reduce the logits; see `ReducesLogits`."""
+        return self._open_session(graph, with_reduced_logits(graph) if graph.is_file() else None)
+
+    def _open_session(self, graph: Path, content: bytes | None) -> OrtSession:
         session = load_session(
-            graph, PROVIDER, self.provider_options(), _session_options(), on_host=False
+            graph,
+            PROVIDER,
+            self.provider_options(),
+            _session_options(),
+            on_host=False,
+            content=content,
         )
         try:
             refuse_kv_dtype(session, graph.name)

@@ -10,7 +10,7 @@ import numpy as np
 
 from twostroke.backends.ort import onnxruntime
 from twostroke.backends.protocol import Array
-from twostroke.testing import onnx_wire
+from twostroke.bundle import onnx_wire
 
 _NUM_PAST, _HEAD_DIM = 20, 16
 

@@ -19,8 +19,8 @@ from twostroke.backends.ort import (
     onnxruntime,
 )
 from twostroke.backends.protocol import Array
+from twostroke.bundle import onnx_wire
 from twostroke.errors import OutOfMemoryError
-from twostroke.testing import onnx_wire
 
 _DEVICE = ("webgpu", 0)
 _PROVIDER = "WebGpuExecutionProvider"

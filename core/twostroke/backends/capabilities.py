@@ -5,6 +5,7 @@ Without one of them everything works, only slower or less exactly planned.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from twostroke.backends.protocol import Array, Backend, Binding, Buffer
@@ -82,6 +83,44 @@ class ReachesFront(Protocol):
         """Copies the first positions of a buffer that differs in capacity at most, and waits.
 
         Mutates the memory. False: `source` is out of this device's reach, nothing was done.
+        """
+        ...
+
+
+class Staged(Protocol):
+    """Small tensors of a run that cross between host and device together."""
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """What is bound, by name; they stay where they are."""
+        ...
+
+    @property
+    def values(self) -> Mapping[str, Array]:
+        """The host's side of each."""
+        ...
+
+    def send(self) -> None:
+        """Makes `values` what the next run reads. Mutates the buffers."""
+        ...
+
+    def fetch(self) -> None:
+        """Makes what the last run wrote the `values`, which may be other arrays then."""
+        ...
+
+
+@runtime_checkable
+class StagesTensors(Protocol):
+    """A backend that takes a step's small tensors to its device in one copy, and back in one.
+
+    A backend need not have it: each is then a buffer in host memory of its own.
+    """
+
+    def stage(self, tensors: Mapping[str, tuple[tuple[int, ...], str]]) -> Staged:
+        """Room for tensors of these shapes and dtypes, zeros.
+
+        Raises:
+            OutOfMemoryError: the device refuses the bytes.
         """
         ...
 

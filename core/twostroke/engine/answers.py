@@ -6,12 +6,14 @@ The one place that ends sequences, so that each gets exactly one terminal event.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from twostroke.engine.frames import clear_frames
 from twostroke.engine.health import EngineHealth
 from twostroke.engine.intake import Intake, Work
 from twostroke.engine.logprobs import token_logprob
+from twostroke.engine.narrowed import sample_reduced
+from twostroke.engine.reduced_logits import ReducedLogits
 from twostroke.engine.sampler import UNUSABLE, Logits, sample
 from twostroke.errors import EngineError, TwostrokeError
 from twostroke.life.observe import End, Observers
@@ -48,7 +50,7 @@ class Answers:
         self._health = health
         self._bounds = bounds
 
-    def choose(self, logits: Logits, works: Sequence[Work | None]) -> list[TokenId]:
+    def choose(self, logits: Logits | ReducedLogits, works: Sequence[Work | None]) -> list[TokenId]:
         """A token for each row of `logits`, [batch, vocab].
 
         Ends those whose grammar or whose sampling fails, and no others.
@@ -68,19 +70,22 @@ class Answers:
             except Exception as fault:
                 self.fail([work], fault, "follow the grammar")
                 states[row] = None
+        if isinstance(logits, ReducedLogits):
+            return sample_reduced(logits, states, fail_row)
         return sample(logits, states, fail_row)
 
-    def accept(self, work: Work, token_id: TokenId, logits: Logits) -> None:
-        """Takes a token sampled from `logits`, [vocab]: tells it, or ends the sequence.
+    def accept(self, work: Work, token_id: TokenId, row: Callable[[], Logits]) -> None:
+        """Takes a token sampled from the logits that `row` answers, [vocab]: tells it, or ends the
+        sequence.
 
         Whatever fails in that is the end of this sequence only.
         """
         try:
-            self._take(work, token_id, logits)
+            self._take(work, token_id, row)
         except Exception as fault:
             self.fail([work], fault, "take a token")
 
-    def _take(self, work: Work, token_id: TokenId, logits: Logits) -> None:
+    def _take(self, work: Work, token_id: TokenId, row: Callable[[], Logits]) -> None:
         if token_id == UNUSABLE:
             fault = EngineError(
                 "The graph answered logits that are no finite numbers, so no token can be chosen. "
@@ -95,7 +100,7 @@ class Answers:
         gap_s = work.timeline.add_token(self._clock())
         if gap_s is not None:
             self._observers.told(gap_s)
-        logprob = _logprob(work, token_id, logits)
+        logprob = _logprob(work, token_id, row)
         if token_id in work.stop_ids:
             work.end_logprob = logprob
             self.finish(work, FinishReason.STOP)
@@ -192,6 +197,6 @@ def _of_prompt(work: Work, index: int = 0) -> tuple[TokenLogprob | None, ...]:
     return () if index or work.prompt_logprobs is None else work.prompt_logprobs.found
 
 
-def _logprob(work: Work, token_id: TokenId, logits: Logits) -> TokenLogprob | None:
+def _logprob(work: Work, token_id: TokenId, row: Callable[[], Logits]) -> TokenLogprob | None:
     num_top = work.sampler.params.logprobs
-    return None if num_top is None else token_logprob(logits, token_id, num_top)
+    return None if num_top is None else token_logprob(row(), token_id, num_top)

@@ -10,23 +10,30 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twostroke.backends.capabilities import InterruptibleBinding
+from twostroke.backends.capabilities import InterruptibleBinding, Staged
 from twostroke.backends.protocol import Binding, Buffer
+from twostroke.backends.reduced import REDUCED_OUTPUTS
 from twostroke.bundle.contract import ATTENTION_MASK, LOGITS
 from twostroke.engine.kv_buffers import KVBuffers, present_of
 from twostroke.engine.logits import MAX_KEPT_POSITIONS, LogitBuffers, Logits
 from twostroke.engine.open_graph import LogitRows, OpenGraph
+from twostroke.engine.reduced_logits import ReducedLogits
 from twostroke.engine.small_inputs import SmallInputs
+from twostroke.engine.staging import stage
 from twostroke.types import TokenId
 
 
 @dataclass(frozen=True, slots=True)
 class BoundRun:
-    """One binding with its small inputs and its logits, [batch, positions, vocab]."""
+    """One binding with its small inputs and its logits, [batch, positions, vocab].
+
+    `reduced` is what a graph that reduces them answers beside.
+    """
 
     binding: Binding
     inputs: SmallInputs
     logits: Buffer
+    reduced: Staged | None = None
 
 
 class InPlaceRuns:
@@ -63,6 +70,31 @@ class InPlaceRuns:
         Raises:
             EngineError: the run failed.
         """
+        bound = self._run(start_row, token_ids, past_lengths, wanted)
+        return self._logits.answer(bound.logits, wanted)
+
+    def run_reduced(
+        self,
+        start_row: int,
+        token_ids: Sequence[Sequence[TokenId]],
+        past_lengths: Sequence[int],
+        inverse_temperatures: Sequence[float],
+    ) -> ReducedLogits:
+        """As `run`, of a graph that reduces its logits: what it answers, until the next run."""
+        bound = self._run(start_row, token_ids, past_lengths, (0,), inverse_temperatures)
+        assert bound.reduced is not None
+        bound.reduced.fetch()
+        has_row_views = self._graph.backend.has_row_views
+        return ReducedLogits(bound.reduced.values, bound.logits, has_row_views=has_row_views)
+
+    def _run(
+        self,
+        start_row: int,
+        token_ids: Sequence[Sequence[TokenId]],
+        past_lengths: Sequence[int],
+        wanted: Sequence[int],
+        inverse_temperatures: Sequence[float] | None = None,
+    ) -> BoundRun:
         count, num_new = len(token_ids), len(token_ids[0])
         num_positions = num_new if self._answers_all else len(wanted)
         is_long = num_positions > MAX_KEPT_POSITIONS
@@ -71,13 +103,13 @@ class InPlaceRuns:
             bound = self._bind(start_row, count, num_new, wanted, total)
         else:
             bound = self._bound(start_row, count, num_new, wanted)
-        bound.inputs.write(token_ids, past_lengths, wanted)
+        bound.inputs.write(token_ids, past_lengths, wanted, inverse_temperatures)
         self._running = bound.binding
         try:
             bound.binding.run()
         finally:
             self._running = None
-        return self._logits.answer(bound.logits, wanted)
+        return bound
 
     def interrupt(self) -> bool:
         """Ends the run in progress; any thread. False where none is, or the backend cannot."""
@@ -112,7 +144,15 @@ class InPlaceRuns:
         inputs = SmallInputs(self._graph, count, num_new, len(wanted), total)
         past = self._kv.span(start_row, count)
         logits = self._logits.of(count, num_new, wanted)
-        binding = self._graph.session.bind(
-            {**inputs.buffers, **past}, {LOGITS: logits, **present_of(past)}
+        reduced = self._stage_reduced(count) if self._graph.is_reducing else None
+        outputs = {LOGITS: logits, **present_of(past), **(reduced.buffers if reduced else {})}
+        binding = self._graph.session.bind({**inputs.buffers, **past}, outputs)
+        return BoundRun(binding, inputs, logits, reduced)
+
+    def _stage_reduced(self, count: int) -> Staged:
+        specs = [self._graph.session.outputs[name] for name in REDUCED_OUTPUTS]
+        sizes = {spec.name: (int(size) for size in spec.shape[1:]) for spec in specs}
+        return stage(
+            self._graph.backend,
+            {spec.name: ((count, *sizes[spec.name]), spec.dtype) for spec in specs},
         )
-        return BoundRun(binding, inputs, logits)

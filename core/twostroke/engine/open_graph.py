@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from twostroke.backends.protocol import Backend, Session, TensorSpec
+from twostroke.backends.reduced import INVERSE_TEMPERATURE, REDUCED_OUTPUTS, ReducesLogits
 from twostroke.bundle import Bundle
 from twostroke.bundle.contract import (
     INPUT_IDS,
@@ -66,6 +68,11 @@ class OpenGraph:
         return {name: spec for name, spec in self.session.inputs.items() if name not in past}
 
     @property
+    def is_reducing(self) -> bool:
+        """Whether it reduces its logits on the device; see `backends.reduced`."""
+        return INVERSE_TEMPERATURE in self.session.inputs
+
+    @property
     def takes_chunks(self) -> bool:
         """Whether one run may add several tokens to what a row holds."""
         return bool(self.past) and self.session.inputs[INPUT_IDS].shape[-1] != 1
@@ -95,12 +102,19 @@ def open_graph(bundle: Bundle, backend: Backend, stroke: Stroke, dialect: str | 
     fact = bundle.manifest.graph(stroke, dialect)
     assert fact is not None  # bundle.graph would have raised
     _check_floats(path.name, backend, fact)
-    session = backend.open_session(path, stroke)
+    session = _open_session(path, backend, stroke, fact)
     try:
         return _read(path.name, backend, session, fact, bundle.manifest)
     except BaseException:
         session.close()
         raise
+
+
+def _open_session(path: Path, backend: Backend, stroke: Stroke, fact: GraphFact) -> Session:
+    is_wanted = stroke is Stroke.DECODE and fact.dialect == "fused"
+    if is_wanted and isinstance(backend, ReducesLogits) and backend.reduces_logits:
+        return backend.open_reducing_session(path)
+    return backend.open_session(path, stroke)
 
 
 def _check_floats(name: str, backend: Backend, fact: GraphFact) -> None:
@@ -121,7 +135,8 @@ def _read(
     name: str, backend: Backend, session: Session, fact: GraphFact, manifest: Manifest
 ) -> OpenGraph:
     layers = range(len(manifest.kv_layers))
-    inputs, outputs = session.inputs, session.outputs
+    inputs = {n: spec for n, spec in session.inputs.items() if n != INVERSE_TEMPERATURE}
+    outputs = {n: spec for n, spec in session.outputs.items() if n not in REDUCED_OUTPUTS}
     check_contract(name, fact.stroke, inputs, outputs, len(layers), dialect=fact.dialect)
     past = tuple(name for layer in layers for name in past_names(layer) if name in inputs)
     present = tuple(name for layer in layers for name in present_names(layer))

@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 
 from twostroke.backends.protocol import Placement
 from twostroke.bundle.manifest import Manifest
 from twostroke.engine.bindings import InPlaceRuns
-from twostroke.engine.concatenating import ConcatenatingRuns
 from twostroke.engine.graph_pair import GraphPair
+from twostroke.engine.graph_runs import open_arrays, open_runs
 from twostroke.engine.handover import HandOver, check_hand_over, hand_over_way, shares_kv
-from twostroke.engine.kv_buffers import KVBuffers
-from twostroke.engine.kv_concatenated import ConcatenatedKV
 from twostroke.engine.kv_extent import Extent
 from twostroke.engine.kv_stores import KVStores
 from twostroke.engine.logits import Logits
 from twostroke.engine.open_graph import OpenGraph
 from twostroke.engine.prefix_store import Contents
+from twostroke.engine.reduced_logits import ReducedLogits
 from twostroke.engine.row_bytes import pack_row, unpack_row
 from twostroke.types import Stroke, TokenId
-
-
-class _Runs(Protocol):
-    """The runs of one graph; see `InPlaceRuns`."""
-
-    def run(
-        self,
-        start_row: int,
-        token_ids: Sequence[Sequence[TokenId]],
-        past_lengths: Sequence[int],
-        wanted: Sequence[int] = (0,),
-    ) -> Logits: ...
-
-    def interrupt(self) -> bool: ...
-
-    def unbind(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Runner:
@@ -67,22 +47,15 @@ class Runner:
         self.vocab_size = decode.vocab_size or manifest.architecture.vocab_size
         self.chunks_prompts = prefill.takes_chunks or decode.takes_chunks
 
-        def open_kv(graph: OpenGraph) -> KVBuffers | ConcatenatedKV:
-            kind = ConcatenatedKV if graph.is_concatenating else KVBuffers
-            room = full if extent is None or graph.backend.touches_lazily else extent
-            return kind(graph.backend, manifest.kv_layers, graph.kv_dtype, room)
-
-        def open_runs(graph: OpenGraph, kv: KVBuffers | ConcatenatedKV) -> _Runs:
-            if isinstance(kv, ConcatenatedKV):
-                return ConcatenatingRuns(graph, kv, self.vocab_size)
-            return InPlaceRuns(graph, kv, self.vocab_size, max_kept=8 * full.num_rows)
-
-        decode_kv = open_kv(decode)
-        prefill_kv = decode_kv if shares_kv(prefill, decode) else open_kv(prefill)
+        layers = manifest.kv_layers
+        decode_kv = open_arrays(decode, layers, full, extent)
+        prefill_kv = decode_kv
+        if not shares_kv(prefill, decode):
+            prefill_kv = open_arrays(prefill, layers, full, extent)
         self._kv = KVStores(prefill_kv, decode_kv, full.num_rows)
         self.hand_over_way = hand_over_way(prefill, decode)
-        self._prefill_runs = open_runs(prefill, prefill_kv)
-        self._decode_runs = open_runs(decode, decode_kv)
+        self._prefill_runs = open_runs(prefill, prefill_kv, self.vocab_size, full.num_rows)
+        self._decode_runs = open_runs(decode, decode_kv, self.vocab_size, full.num_rows)
         self.placements: Mapping[Stroke, Placement] = {
             Stroke.PREFILL: prefill.session.placement,
             Stroke.DECODE: decode.session.placement,
@@ -125,9 +98,37 @@ class Runner:
             EngineError: the run failed; rows outside of the span are untouched.
         """
         logits = self._decode_runs.run(start_row, [(token,) for token in token_ids], past_lengths)
+        self._note_decoded(start_row, past_lengths)
+        return logits[:, -1]
+
+    @property
+    def reduces_logits(self) -> bool:
+        """Whether `decode_reduced` can be used."""
+        return isinstance(self._decode_runs, InPlaceRuns) and self._decode.is_reducing
+
+    def decode_reduced(
+        self,
+        start_row: int,
+        token_ids: Sequence[TokenId],
+        past_lengths: Sequence[int],
+        inverse_temperatures: Sequence[float],
+    ) -> ReducedLogits:
+        """As `decode`, with the logits left on the device; `inverse_temperatures` has one a row.
+
+        Only where `reduces_logits`. The answer is valid until the next run.
+
+        Raises:
+            EngineError: the run failed; rows outside of the span are untouched.
+        """
+        assert isinstance(self._decode_runs, InPlaceRuns)
+        fed = [(token,) for token in token_ids]
+        logits = self._decode_runs.run_reduced(start_row, fed, past_lengths, inverse_temperatures)
+        self._note_decoded(start_row, past_lengths)
+        return logits
+
+    def _note_decoded(self, start_row: int, past_lengths: Sequence[int]) -> None:
         for row, past_length in enumerate(past_lengths, start_row):
             self._kv.wrote(Stroke.DECODE, row, past_length, past_length + 1)
-        return logits[:, -1]
 
     def copy_row(self, source_row: int, target_row: int, num_tokens: int) -> None:
         """Makes the first tokens of one row those of another, ready to `prefill` behind them.

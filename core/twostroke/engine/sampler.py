@@ -13,7 +13,7 @@ same tokens whatever else is in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +34,23 @@ class SamplerState:
     Without a seed the generator starts from fresh entropy.
     """
 
-    def __init__(self, params: SamplingParams, prompt_ids: Sequence[TokenId]) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt_ids: Sequence[TokenId],
+        stop_ids: Collection[TokenId] = (),
+    ) -> None:
+        """`stop_ids` are those that end the answer."""
         self.params = params
-        self.penalties = Penalties.of(params, prompt_ids)
+        self.penalties = Penalties.of(params, prompt_ids, stop_ids)
         # The answer is the argmax of the logits as they are.
         self.is_plain_greedy = params.is_greedy and self.penalties is None
         # The only ids that the next token may have, [n] ascending; None: any. Set at each step.
         self.allowed: npt.NDArray[np.int64] | None = None
+        # What a device that reduces logits multiplies them with; greedy rows need no sums.
+        self.inverse_temperature = (
+            1.0 if params.is_greedy else float(inverse_temperature(params.temperature))
+        )
         self._generator: np.random.Generator | None = None
 
     def uniform(self) -> float:
@@ -76,7 +86,7 @@ def sample(
             tokens[row] = UNUSABLE
         elif state.allowed is not None or not state.is_plain_greedy:
             try:
-                tokens[row] = _sample_row(logits[row], state)
+                tokens[row] = sample_row(logits[row], state)
             except Exception as fault:
                 if failed is None:
                     raise
@@ -85,8 +95,11 @@ def sample(
     return tokens
 
 
-def _sample_row(logits: Logits, state: SamplerState) -> TokenId:
-    """Draws from one row, [vocab]."""
+def sample_row(logits: Logits, state: SamplerState, uniform: float | None = None) -> TokenId:
+    """Draws from one row, [vocab], whose highest logit is finite.
+
+    `uniform` is the random number where it was drawn before; None takes the state's next.
+    """
     params = state.params
     if state.penalties is not None:
         logits = state.penalties.apply(logits)
@@ -102,12 +115,25 @@ def _sample_row(logits: Logits, state: SamplerState) -> TokenId:
         top = top_positions(logits, params.top_k)  # [top_k]
         ids = top if ids is None else ids[top]
         logits = logits[top]
-    weights = logits - logits.max()
-    weights *= np.float32(1.0 / params.temperature)
-    np.exp(weights, out=weights)  # the highest is 1
+    weights = relative_weights(logits, params.temperature)
     kept = kept_positions(weights, params.top_p, params.min_p)
     if kept is not None:
         ids = kept if ids is None else ids[kept]
         weights = weights[kept]
-    drawn = draw(weights, state.uniform())
+    drawn = draw(weights, state.uniform() if uniform is None else uniform)
     return drawn if ids is None else int(ids[drawn])
+
+
+def relative_weights(
+    logits: Logits, temperature: float, highest: np.float32 | None = None
+) -> Logits:
+    """Probabilities times a constant: that of `highest`, or the highest of `logits`, is 1."""
+    weights = logits - (logits.max() if highest is None else highest)
+    weights *= inverse_temperature(temperature)
+    np.exp(weights, out=weights)
+    return weights
+
+
+def inverse_temperature(temperature: float) -> np.float32:
+    """What logits are multiplied with, wherever that is done."""
+    return np.float32(1.0 / temperature)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from twostroke.backends.protocol import Array, Buffer, TensorSpec
+from twostroke.backends.protocol import Buffer, TensorSpec
+from twostroke.backends.reduced import INVERSE_TEMPERATURE
 from twostroke.bundle.contract import (
     ATTENTION_MASK,
     INPUT_IDS,
@@ -18,6 +19,7 @@ from twostroke.bundle.contract import (
     USE_CACHE_BRANCH,
 )
 from twostroke.engine.open_graph import OpenGraph
+from twostroke.engine.staging import stage
 from twostroke.types import TokenId
 
 
@@ -32,31 +34,34 @@ class SmallInputs:
     def __init__(
         self, graph: OpenGraph, count: int, num_new: int, num_wanted: int, total: int
     ) -> None:
-        self.buffers: Mapping[str, Buffer] = {
-            name: graph.backend.allocate(
-                _shape(spec, count, num_new, num_wanted, total), spec.dtype, on_host=True
-            )
-            for name, spec in graph.small_inputs.items()
-        }
-        self._values: dict[str, Array] = {
-            name: np.zeros(buffer.shape, np.dtype(buffer.dtype))
-            for name, buffer in self.buffers.items()
-        }
-        self._feeds = [(buffer, self._values[name]) for name, buffer in self.buffers.items()]
+        self._staged = stage(
+            graph.backend,
+            {
+                name: (_shape(spec, count, num_new, num_wanted, total), spec.dtype)
+                for name, spec in graph.small_inputs.items()
+            },
+        )
         self._num_new = num_new
+
+    @property
+    def buffers(self) -> Mapping[str, Buffer]:
+        """What a session binds, by name."""
+        return self._staged.buffers
 
     def write(
         self,
         token_ids: Sequence[Sequence[TokenId]],
         past_lengths: Sequence[int],
         wanted: Sequence[int],
+        inverse_temperatures: Sequence[float] | None = None,
     ) -> None:
         """Feeds what the graph declares.
 
         `token_ids` is [batch, sequence], `past_lengths` the tokens already in each row, `wanted`
-        the positions within the chunk whose logits are asked for. Mutates the buffers.
+        the positions within the chunk whose logits are asked for; `inverse_temperatures` is
+        [batch], ones where nobody says. Mutates the buffers.
         """
-        values, num_new = self._values, self._num_new
+        values, num_new = self._staged.values, self._num_new
         values[INPUT_IDS][...] = token_ids  # [batch, sequence]
         if SEQLENS_K in values:  # [batch]
             values[SEQLENS_K][...] = past_lengths
@@ -75,8 +80,9 @@ class SmallInputs:
             mask[...] = np.arange(mask.shape[1]) < lengths
         if USE_CACHE_BRANCH in values:  # [1]
             values[USE_CACHE_BRANCH][...] = past_lengths[0] > 0
-        for buffer, value in self._feeds:
-            buffer.write(value)
+        if INVERSE_TEMPERATURE in values:  # [batch, 1, 1]
+            values[INVERSE_TEMPERATURE][:, 0, 0] = inverse_temperatures or 1.0
+        self._staged.send()
 
 
 def _shape(
@@ -88,6 +94,8 @@ def _shape(
         return (count, total)
     if spec.name == LOGIT_INDEX and len(spec.shape) == 2:
         return (count, num_wanted)
+    if spec.name == INVERSE_TEMPERATURE:
+        return (count, 1, 1)
     if spec.name in (TOTAL_SEQUENCE_LENGTH, USE_CACHE_BRANCH, NUM_LOGITS_TO_KEEP):
         return (1,) * len(spec.shape)
     return (count,)

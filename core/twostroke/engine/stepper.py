@@ -5,6 +5,7 @@ A fault ends the sequences that the failing run served and no others.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from twostroke.engine.answers import Answers
 from twostroke.engine.deadlines import deadline_error
 from twostroke.engine.intake import Intake, Step, Work
 from twostroke.engine.interruption import Interruption
+from twostroke.engine.reduced_logits import ReducedLogits
 from twostroke.engine.resizing import make_room
 from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.sampler import Logits
@@ -113,7 +115,7 @@ class Stepper:
         if chunk.is_last:
             work.timeline.end_prefill(self._clock())
             if tokens:
-                self._answers.accept(work, tokens[0], logits[0])
+                self._answers.accept(work, tokens[0], lambda: logits[0])
             else:
                 self._answers.finish(work, FinishReason.LENGTH)
 
@@ -156,7 +158,7 @@ class Stepper:
         lengths = self._intake.span_lengths(batch.start, len(fed))
         began = self._clock()
         try:
-            logits = self._runner.decode(batch.start, fed, lengths)  # [batch, vocab]
+            logits = self._run_decode(batch.start, fed, lengths, works)  # [batch, vocab]
             self._note_decode(works, lengths, began)
             tokens = self._answers.choose(logits, works)
         except DeviceLostError:
@@ -164,10 +166,23 @@ class Stepper:
         except Exception as fault:
             self._answers.fail(served, fault, "decode")
             return
-        for work, token_id, row in zip(works, tokens, logits, strict=True):  # row: [vocab]
+        row_of = logits.row if isinstance(logits, ReducedLogits) else logits.__getitem__
+        for row, (work, token_id) in enumerate(zip(works, tokens, strict=True)):
             if work is not None and work.sequence.phase is not Phase.ENDED:
                 self._intake.commit_decode(work.sequence)
-                self._answers.accept(work, token_id, row)
+                self._answers.accept(work, token_id, functools.partial(row_of, row))  # [vocab]
+
+    def _run_decode(
+        self,
+        start_row: int,
+        fed: Sequence[TokenId],
+        lengths: Sequence[int],
+        works: Sequence[Work | None],
+    ) -> Logits | ReducedLogits:
+        if not self._runner.reduces_logits:
+            return self._runner.decode(start_row, fed, lengths)
+        scales = [1.0 if work is None else work.sampler.inverse_temperature for work in works]
+        return self._runner.decode_reduced(start_row, fed, lengths, scales)
 
     def _note_decode(
         self, works: Sequence[Work | None], lengths: Sequence[int], began: float
@@ -204,7 +219,7 @@ class Stepper:
                 is_right = token_id == guess
                 num_accepted += is_right
                 work.timeline.add_drafts(0, int(is_right))  # before a terminal event tells of it
-                self._answers.accept(work, token_id, row)
+                self._answers.accept(work, token_id, functools.partial(_itself, row))
                 if not is_right or work.has_ended:
                     break
         except DeviceLostError:
@@ -221,6 +236,10 @@ class Stepper:
             1, busy_s=facts.duration_s, past_tokens=run.start, batch_tokens=run.start
         )
         self._observers.ran(facts)
+
+
+def _itself(row: Logits) -> Logits:
+    return row
 
 
 def not_alone(chunk: PrefillChunk) -> tuple[int, tuple[TokenId, ...]]:

@@ -13,6 +13,7 @@ from twostroke.engine.health import EngineHealth
 from twostroke.engine.kv_extent import Extent
 from twostroke.engine.logits import Logits
 from twostroke.engine.prefix_store import Contents
+from twostroke.engine.reduced_logits import ReducedLogits
 from twostroke.engine.run_bounds import RunBounds
 from twostroke.engine.runner import Runner
 from twostroke.engine.watch import RunWatch, WatchedRun
@@ -71,6 +72,23 @@ class WatchedRunner:
         """See `Runner.decode`."""
         bound_s = self._bounds.decode_s()
         return self._run(bound_s, self.inner.decode, start_row, token_ids, past_lengths)
+
+    @property
+    def reduces_logits(self) -> bool:
+        """See `Runner.reduces_logits`."""
+        return self.inner.reduces_logits
+
+    def decode_reduced(
+        self,
+        start_row: int,
+        token_ids: Sequence[TokenId],
+        past_lengths: Sequence[int],
+        inverse_temperatures: Sequence[float],
+    ) -> ReducedLogits:
+        """See `Runner.decode_reduced`."""
+        bound_s = self._bounds.decode_s()
+        run = self.inner.decode_reduced
+        return self._run(bound_s, run, start_row, token_ids, past_lengths, inverse_temperatures)
 
     def score(self, row: int, start: int, token_ids: Sequence[TokenId]) -> Logits:
         """See `Runner.score`."""
@@ -166,10 +184,10 @@ class WatchedRunner:
     def _run(
         self,
         bound_s: float,
-        function: Callable[_P, Logits],
+        function: Callable[_P, _T],
         *arguments: _P.args,
         **keywords: _P.kwargs,
-    ) -> Logits:
+    ) -> _T:
         run = self._watch.begin(bound_s, self.inner.close)
         try:
             logits = function(*arguments, **keywords)

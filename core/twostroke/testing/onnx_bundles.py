@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from twostroke.bundle import seal, sealing
+from twostroke.bundle import onnx_wire, seal, sealing
 from twostroke.bundle.contract import past_names, present_names
 from twostroke.bundle.manifest import (
     Architecture,
@@ -25,7 +25,6 @@ from twostroke.bundle.manifest import (
     both_strokes,
     graph_file,
 )
-from twostroke.testing import onnx_wire
 from twostroke.testing.bundles import byte_tokenizer
 from twostroke.testing.onnx_attention import fused_attention, standard_attention
 from twostroke.testing.tiny_model import TinyModel, tiny_weights

@@ -20,6 +20,7 @@ from twostroke.backends.ort.placement import (
     prove_placement,
     read_placement,
 )
+from twostroke.backends.ort.reduction import with_reduced_logits
 from twostroke.backends.ort.session import OrtBinding, OrtSession, load_session
 from twostroke.backends.ort.threads import (
     HasThreads,
@@ -58,4 +59,5 @@ __all__ = [
     "prove_placement",
     "read_placement",
     "share_threads",
+    "with_reduced_logits",
 ]

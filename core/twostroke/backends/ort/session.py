@@ -17,6 +17,8 @@ from twostroke.backends.ort.threads import join_shared_threads
 from twostroke.backends.protocol import Buffer, Placement, TensorSpec
 from twostroke.errors import BackendError, BundleError, EngineError
 
+_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
+
 
 class Bindable(Protocol):
     """A buffer that can tie itself to an IOBinding."""
@@ -189,13 +191,15 @@ def load_session(
     read: Callable[[Any, str], Placement] = read_placement,
     on_host: bool = True,
     one_run_at_a_time: bool = False,
+    content: bytes | None = None,
 ) -> OrtSession:
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
 
     `devices`: OrtEpDevices of a plugin provider, which gives the CPU where it is asked for by its
     name. `read` finds the places of a session's nodes. `on_host` False where the graph's inputs lie
     in a memory of the device's own. Where the process has one pool of threads for all sessions,
-    this one joins it.
+    this one joins it. `content`: what is loaded instead of the file's own bytes; it still finds its
+    weights in the file's folder.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
@@ -206,13 +210,15 @@ def load_session(
         raise BundleError(
             f"{graph} does not exist. Export the model again with `twostroke export`."
         )
+    if content is not None:
+        session_options.add_session_config_entry(_FOLDER_KEY, str(graph.parent))
     by_name: dict[str, Any] = {"providers": [(provider, dict(provider_options))]}
     try:
         if devices is not None:
             session_options.add_provider_for_devices(list(devices), dict(provider_options))
             by_name = {}  # given names override the devices
         session = onnxruntime().InferenceSession(
-            str(graph),
+            str(graph) if content is None else content,
             session_options,
             enable_fallback=0,  # or the wrapper retries on the CPU and only prints it
             **by_name,

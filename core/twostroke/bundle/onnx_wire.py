@@ -1,4 +1,4 @@
-"""Writes ONNX graphs without the package `onnx`: as much of the format as tiny graphs need.
+"""Writes ONNX graphs without the package `onnx`: as much of the format as small graphs need.
 
 The messages and field numbers are those of onnx.proto (ONNX IR version 10); the encoding is that
 of Protocol Buffers (https://protobuf.dev/programming-guides/encoding).
@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from twostroke.backends.protocol import Array
+Array = npt.NDArray[Any]
 
 ELEMENT_TYPES = {
     "float32": 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from twostroke.testing import onnx_wire
+from twostroke.bundle import onnx_wire
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.testing.tiny_model import tiny_weights
 
