@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from twostroke.server import page
 from twostroke.server.surface import Surface, check_routes
 from twostroke.server.surfaces import anthropic, llama_cpp, ollama, openai, plain
 
 BUILT_IN = (
+    page.SURFACE,
     plain.SURFACE,
     openai.SURFACE,
     anthropic.SURFACE,
