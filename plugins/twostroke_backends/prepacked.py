@@ -167,20 +167,20 @@ def _take_graph(build: _Build, name: str, folder: Path, shared: SharedData) -> N
     """Puts one graph into the entry that is being built, and its weights into the shared file."""
     saved = folder / f"{name}.saved"
     saved.mkdir()
-    graph, options = build.root / name, build.make_options()
-    content: str | bytes = str(graph)
-    if build.kernels is not None:
-        swapped = build.kernels.swapped(graph)
-        values = [onnxruntime().OrtValue.ortvalue_from_numpy(w) for w in swapped.packed.values()]
-        options.add_external_initializers(list(swapped.packed), values)
-        options.add_session_config_entry(FOLDER_KEY, str(build.root))
-        content = swapped.model
-    _save_packed(content, saved / name, options)
+    _save_packed(build.root / name, saved / name, build.make_options(), build.kernels)
     (folder / name).write_bytes(shared.take(saved / name, saved / _WEIGHTS))
     shutil.rmtree(saved)
 
 
-def _save_packed(graph: str | bytes, out: Path, options: Any) -> None:
+def _save_packed(graph: Path, out: Path, options: Any, kernels: Kernels | None) -> None:
+    """Has ONNX Runtime write what it makes of a graph, on `kernels` where they are given."""
+    content: str | bytes = str(graph)
+    swapped = None if kernels is None else kernels.swapped(graph)
+    if swapped is not None and swapped.packed:
+        values = [onnxruntime().OrtValue.ortvalue_from_numpy(w) for w in swapped.packed.values()]
+        options.add_external_initializers(list(swapped.packed), values)
+        options.add_session_config_entry(FOLDER_KEY, str(graph.parent))
+        content = swapped.model
     options.optimized_model_filepath = str(out)
     for key, value in (
         ("session.save_external_prepacked_constant_initializers", "1"),
@@ -188,7 +188,7 @@ def _save_packed(graph: str | bytes, out: Path, options: Any) -> None:
         ("session.optimized_model_external_initializers_min_size_in_bytes", "256"),
     ):
         options.add_session_config_entry(key, value)
-    onnxruntime().InferenceSession(graph, options, providers=[CPU_PROVIDER])
+    onnxruntime().InferenceSession(content, options, providers=[CPU_PROVIDER])
 
 
 def give_memory_back() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime import InferenceSession, SessionOptions
+from onnxruntime import InferenceSession, OrtValue, SessionOptions  # noqa: F401  # for tests
 
 import twostroke_kernels
 
@@ -124,9 +124,9 @@ def session(content: bytes, threads: int = 2, library: str | None = None) -> Inf
     return InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
 
-def error(case: Case, rows: Floats, threads: int = 2, library: str | None = None) -> float:
+def error(case: Case, rows: Floats) -> float:
     """The largest difference from `expected`, as a fraction of the largest result."""
-    (found,) = session(model(case, "twostroke"), threads, library).run(None, {"A": rows})
+    (found,) = session(model(case, "twostroke")).run(None, {"A": rows})
     wanted = expected(case, rows)
     return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
 
@@ -135,11 +135,15 @@ def worst_error(threads: int, library: str | None) -> float:
     """Over products of all kinds: bits, blocks, odd edges, few rows and many."""
     worst = 0.0
     for index, (bits, block) in enumerate((bits, b) for bits in (4, 8) for b in (16, 32, 128)):
-        for shape in ((1, 16), (17, 70), (70, 257), (192, 300)):
+        for shape in ((1, 16), (17, 70), (70, 257)):
             case = random_case(shape, bits, block, zeros=index % 2 == 0, bias=index % 3 == 0)
+            rows = np.random.default_rng(bits).standard_normal((100, shape[1])).astype(np.float32)
+            opened = session(model(case, "twostroke"), threads, library)
+            wanted = expected(case, rows)
             for num_rows in (1, 2, 5, 6, 7, 49, 100):
-                rows = np.random.default_rng(num_rows).standard_normal((num_rows, shape[1]))
-                worst = max(worst, error(case, rows.astype(np.float32), threads, library))
+                (found,) = opened.run(None, {"A": rows[:num_rows]})
+                off = np.abs(found - wanted[:num_rows]).max() / np.abs(wanted).max()
+                worst = max(worst, float(off))
     return worst
 
 
