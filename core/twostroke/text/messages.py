@@ -22,7 +22,9 @@ def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
     Besides, an assistant's have `tool_calls` and `reasoning_content` where they are given, and
     results of calls (role `tool`) a `tool_call_id` and the function's `name` where it is known.
     `developer` is OpenAI's newer name for `system` and becomes it. Text parts are joined as they
-    are. Other names are dropped: templates don't agree on where they would go.
+    are. The last message may be an assistant's with `prefix` true, as Mistral's and DeepSeek's
+    clients send it: the beginning of the answer. Other names are dropped: templates don't agree on
+    where they would go.
 
     Raises:
         RequestError: with the path of the field at fault (`messages[1].content`) as `param`.
@@ -33,6 +35,13 @@ def check_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
         raise RequestError("messages is empty; send at least one message", param="messages")
     checked = [_check_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
     name_results(checked)
+    for i, message in enumerate(checked):
+        if "prefix" in message and (i + 1 < len(checked) or i == 0 or "tool_calls" in message):
+            raise RequestError(
+                f"messages[{i}].prefix is for the last message, behind others and without calls: "
+                "the answer goes on from it",
+                param=f"messages[{i}].prefix",
+            )
     return checked
 
 
@@ -63,6 +72,8 @@ def _check_message(message: Message, path: str) -> dict[str, Any]:
         checked["tool_calls"] = check_calls(calls, f"{path}.tool_calls")
     if role == "assistant":
         checked |= _reasoning(message, path)
+        if message.get("prefix") is True:
+            checked["prefix"] = True
     if role == "tool":
         checked |= _result(message, path)
     return checked

@@ -71,7 +71,8 @@ def render_chat(
     number stands in for it while the template is rendered; those texts are the pieces with an odd
     index, which `encode_rendered` takes for plain text. `tools` are functions that the model is
     told of: by its template, or in a system message where the template has no form for them.
-    `variables` are values that the template may ask for (`check_variables`).
+    `variables` are values that the template may ask for (`check_variables`). A last message with
+    `prefix` stands as plain text behind everything, so that the answer goes on from it.
 
     Raises:
         RequestError: no template, a malformed message, a refusal by the template.
@@ -82,7 +83,9 @@ def render_chat(
         )
     hidden = HiddenTokens(tokenizer)
     try:
-        checked = [_hidden(message, hidden) for message in check_messages(messages)]
+        spoken = check_messages(messages)
+        begun = [spoken.pop()["content"], ""] if "prefix" in spoken[-1] else []
+        checked = [_hidden(message, hidden) for message in spoken]
         told = [
             replace(
                 tool,
@@ -96,8 +99,8 @@ def render_chat(
     given = {name: hidden.hide_all(value, "tool") for name, value in variables.items()}
     if template.takes_tools:
         offered = [tool.as_template() for tool in told] or None
-        return hidden.split(template.render_checked(checked, offered, given))
-    return hidden.split(template.render_checked(in_plain_roles(checked, told), None, given))
+        return hidden.split(template.render_checked(checked, offered, given)) + begun
+    return hidden.split(template.render_checked(in_plain_roles(checked, told), None, given)) + begun
 
 
 def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenId, ...]:
