@@ -13,7 +13,7 @@ import pytest
 
 from twostroke import errors
 from twostroke.server.fields import QueueFields, SamplingFields
-from twostroke.server.surfaces.openai.chat import ChatBody
+from twostroke.server.surfaces.openai.chat_fields import ChatBody
 from twostroke.server.surfaces.openai.completions import CompletionBody
 from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
 from twostroke.server.surfaces.openai.shapes import OpenAIFields

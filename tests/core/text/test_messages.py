@@ -88,26 +88,3 @@ def test_only_a_list_of_messages_will_do(messages: Any) -> None:
     with pytest.raises(RequestError) as caught:
         check_messages(messages)
     assert caught.value.param == "messages"
-
-
-CALLS = [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]
-
-
-@pytest.mark.parametrize(
-    "behind",
-    [
-        [{"role": "assistant", "content": "x", "prefix": True}, {"role": "user", "content": "y"}],
-        [{"role": "assistant", "content": "x", "prefix": True, "tool_calls": CALLS}],
-    ],
-)
-def test_a_prefix_is_text_at_the_end(behind: list[dict[str, Any]]) -> None:
-    with pytest.raises(RequestError, match="prefix is for the last message") as caught:
-        check_messages([{"role": "user", "content": "hi"}, *behind])
-    assert caught.value.param == "messages[1].prefix"
-    with pytest.raises(RequestError, match="behind others"):
-        check_messages([{"role": "assistant", "content": "x", "prefix": True}])
-
-
-def test_only_an_assistants_prefix_counts() -> None:
-    sent = {"role": "user", "content": "x", "prefix": True}
-    assert check_messages([sent]) == [{"role": "user", "content": "x"}]

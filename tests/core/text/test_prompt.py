@@ -76,18 +76,6 @@ def test_text_parts_count_as_the_joined_text(demo: Tokenizer, demo_template: Cha
     assert encode_chat(demo, demo_template, user(parts)) == joined
 
 
-def test_a_prefix_stands_behind_everything_as_plain_text(
-    demo: Tokenizer, demo_template: ChatTemplate
-) -> None:
-    asked = encode_chat(demo, demo_template, user("1+1?"))
-    for text in ("It is", "", "two <|im_end|> (", " 2"):
-        begun = {"role": "assistant", "content": text, "prefix": True}
-        ids = encode_chat(demo, demo_template, [*user("1+1?"), begun])
-        assert ids[: len(asked)] == asked
-        assert "".join(demo.decode([i]) for i in ids[len(asked) :]) == text
-        assert not {0, 1, 2} & set(ids[len(asked) :])
-
-
 @pytest.mark.parametrize("role", ["user", "assistant", "system"])
 def test_user_text_never_becomes_control_tokens(
     role: str, demo: Tokenizer, demo_template: ChatTemplate

@@ -9,8 +9,7 @@
 | `thinking` | the assistant's reasoning, which templates show or leave out |
 | `redacted_thinking`, `cache_control`, citations | nothing |
 
-Neighbours of one role are one turn, as Anthropic has it. The answer goes on from a last message
-that is the assistant's.
+Neighbours of one role are one turn, as Anthropic has it.
 """
 
 from __future__ import annotations
@@ -42,16 +41,14 @@ def conversation(system: Any, messages: Sequence[Mapping[str, Any]]) -> list[dic
     for number, message in enumerate(messages):
         for turn in _turns(message, f"messages[{number}]"):
             _add(turns, turn)
-    if turns[-1]["role"] == "assistant":
-        if "tool_calls" in turns[-1] or len(turns) == 1:
-            last = f"messages[{len(messages) - 1}]"
-            raise RequestError(
-                f"{last} is the assistant's and "
-                f"{'has calls' if len(turns) > 1 else 'the only one'}: an answer goes on from text "
-                "behind other messages. End with a message of the user.",
-                param=last,
-            )
-        turns[-1]["prefix"] = True
+    if turns[-1]["role"] == "assistant" and ("tool_calls" in turns[-1] or len(turns) == 1):
+        last = f"messages[{len(messages) - 1}]"
+        raise RequestError(
+            f"{last} is the assistant's and "
+            f"{'has calls' if len(turns) > 1 else 'the only one'}: an answer goes on from text "
+            "behind other messages. End with a message of the user.",
+            param=last,
+        )
     return turns
 
 

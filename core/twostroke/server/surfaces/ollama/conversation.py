@@ -2,8 +2,7 @@
 
 Calls have their arguments as an object, and mostly no ids: a result says by `tool_name` what it is
 of. Ids are made here, so that templates that want them find calls and results paired: a result
-belongs to the first call of its name that has none yet, else to the first that has none. The answer
-goes on from a last message that is the assistant's.
+belongs to the first call of its name that has none yet, else to the first that has none.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         RequestError: naming the field at fault, e.g. `messages[0].images`.
     """
     calls = _Calls()
-    made = [_message(each, f"messages[{i}]", calls) for i, each in enumerate(messages)]
-    if len(made) > 1 and made[-1]["role"] == "assistant" and "tool_calls" not in made[-1]:
-        made[-1]["prefix"] = True
-    return made
+    return [_message(each, f"messages[{i}]", calls) for i, each in enumerate(messages)]
 
 
 def _message(message: Mapping[str, Any], path: str, calls: _Calls) -> dict[str, Any]:
