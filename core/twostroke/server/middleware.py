@@ -21,8 +21,8 @@ from twostroke.server.keys import (
     ADMISSION,
     ARRIVED_AT,
     CALLER,
-    HEALTH_PATH,
     METRICS_PATH,
+    PROBE_PATHS,
     REQUEST_ID,
     TURN,
 )
@@ -50,7 +50,7 @@ def make_middleware(
     """The one middleware of an application."""
 
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path == HEALTH_PATH:
+        if request.path in PROBE_PATHS:
             return await handler(request)
         route = routing.route_of(request)
         request[CALLER] = guard.check(request, is_open=route is not None and route.is_open)
@@ -66,7 +66,7 @@ def make_middleware(
 
     def note(request: web.Request, status: int | None) -> None:
         counts.add(request, status)
-        if traces is not None and request.path not in (HEALTH_PATH, METRICS_PATH):
+        if traces is not None and request.path not in (*PROBE_PATHS, METRICS_PATH):
             traces.record(request, status)
 
     @web.middleware
@@ -151,7 +151,7 @@ def http_error_reply(
 
 
 def _log(request: web.Request, outcome: str) -> None:
-    if request.path in (HEALTH_PATH, METRICS_PATH):
+    if request.path in (*PROBE_PATHS, METRICS_PATH):
         return
     total_ms = (time.monotonic() - request[ARRIVED_AT]) * 1e3
     turn: Turn | None = request.get(TURN)
