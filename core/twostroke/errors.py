@@ -192,6 +192,10 @@ class UnavailableError(TwostrokeError):
         self.retry_after_s = retry_after_s
 
 
+class NoRoomError(UnavailableError):
+    """A model does not fit beside what is loaded and cannot leave; later it may."""
+
+
 class UnhealthyError(UnavailableError):
     """The model's sessions were lost, and are being made anew or were given up."""
 

@@ -50,19 +50,25 @@ class KnownKeys:
         """
         self._blind = secrets.token_bytes(32)
         self._clock, self._now = clock, now
-        digests = [read_digest(each) or digest(each) for each in configured]
+        self._allowances: dict[str, Allowance] = {}
+        self._entries: tuple[KeyEntry, ...] = ()
+        self.configure(configured)
+
+    def configure(self, secrets: Sequence[str]) -> None:
+        """Takes these as the keys of the YAML, instead of those before. Mutates."""
+        digests = [read_digest(each) or digest(each) for each in secrets]
         self._configured = [
             _Known(value, Caller(f"keys[{number}]", scope=value.hex()))
             for number, value in enumerate(digests)
         ]
-        self._allowances: dict[str, Allowance] = {}
-        self.replace(())
+        self.replace(self._entries)
 
     def replace(self, entries: Sequence[KeyEntry]) -> None:
         """Takes these keys, beside the configured ones, instead of those before. Mutates.
 
         What a key has used of its rates, and what it has running, stays counted.
         """
+        self._entries = tuple(entries)
         known = list(self._configured)
         self._allowances = {each.id: self._allowance(each) for each in entries}
         for entry in entries:

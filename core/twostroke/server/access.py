@@ -38,6 +38,11 @@ class Guard:
         self._known_keys = KnownKeys(config.keys) if known_keys is None else known_keys
         self._wants_key = config.has_keys
 
+    def take_over(self, config: ServerConfig) -> None:
+        """Asks for keys if `config` has some: its own instead of those before."""
+        self._known_keys.configure(config.keys)
+        self._wants_key = config.has_keys
+
     def check(self, request: web.Request, *, is_open: bool = False) -> Caller:
         """Lets a request pass, or says why not. Answers who asks.
 

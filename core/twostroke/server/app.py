@@ -21,6 +21,8 @@ from twostroke.server.routing import Routing
 from twostroke.server.surface import Surface
 from twostroke.server.traces import Traces
 
+GUARD = web.AppKey("guard", Guard)
+
 
 def build_app(
     models: Models,
@@ -43,6 +45,7 @@ def build_app(
         client_max_size=config.max_body,
     )
     app[MODELS] = models
+    app[GUARD] = guard
     app[IN_FLIGHT] = in_flight
     app[HTTP_COUNTS] = counts
     app.on_response_prepare.append(add_headers)

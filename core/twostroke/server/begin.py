@@ -20,6 +20,7 @@ from twostroke.server.keys import ADMISSION, ARRIVED_AT, CALLER, REQUEST_ID, TUR
 from twostroke.server.model_for import model_for
 from twostroke.server.text_threads import threads_for
 from twostroke.server.turn import Choice, Prompt, Turn
+from twostroke.text.template import ChatEnd
 from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
 from twostroke.types import Constraint, Request, TokenId
@@ -35,7 +36,8 @@ class Wanted:
     `given` are names of `SamplingParams`; `n` is the number of answers to each prompt. With
     `reads_sections` answers are parsed: for reasoning, and for calls where there are `tools`.
     `schedule` adds to a request when it is served (`QueueFields.scheduled`); `variables` are for
-    the chat template. With `reports_progress` the surface's frames are `ProgressFrames`.
+    the chat template, and `end` is where the text of a conversation ends. With `reports_progress`
+    the surface's frames are `ProgressFrames`.
     """
 
     model: str | None
@@ -47,6 +49,7 @@ class Wanted:
     tools: ToolUse | None = None
     reads_sections: bool = False
     variables: Mapping[str, Any] = field(default_factory=dict)
+    end: ChatEnd = ChatEnd.BEGUN
     reports_progress: bool = False
 
 
@@ -96,7 +99,12 @@ async def _encode(model: Model, wanted: Wanted) -> tuple[list[tuple[TokenId, ...
     all_ids, total = [], Preparation()
     for number, prompt in enumerate(wanted.prompts):
         encode = loop.run_in_executor(
-            threads_for(prompt), model.encode_timed, prompt, wanted.tools, wanted.variables
+            threads_for(prompt),
+            model.encode_timed,
+            prompt,
+            wanted.tools,
+            wanted.variables,
+            wanted.end,
         )
         try:
             ids, prepared = await encode

@@ -14,7 +14,7 @@ from twostroke.api_keys import KeyFile, KnownKeys
 from twostroke.config.schema import ServerConfig
 from twostroke.errors import ConfigError
 from twostroke.server.all_surfaces import BUILT_IN
-from twostroke.server.app import build_app
+from twostroke.server.app import GUARD, build_app
 from twostroke.server.connections import serve_app
 from twostroke.server.keys import IN_FLIGHT
 from twostroke.server.models import Models
@@ -81,6 +81,12 @@ class Endpoint:
         for watch in self._watches:
             await watch.reread(even_unchanged=True)
 
+    def take_over(self, config: ServerConfig) -> None:
+        """Lets what may change while serving be as `config` says: keys and limits."""
+        self._config = config
+        self._app[GUARD].take_over(config)
+        self._app._client_max_size = config.max_body  # aiohttp asks for it once a request
+
     @property
     def url(self) -> str:
         """E.g. `http://127.0.0.1:8080`."""
@@ -92,6 +98,11 @@ class Endpoint:
     def num_running(self) -> int:
         """Requests that are being answered right now."""
         return self._in_flight.count
+
+    @property
+    def shutdown_timeout_s(self) -> float:
+        """How long `drain` waits."""
+        return self._config.shutdown_timeout_s
 
     async def drain(self, give_up: asyncio.Event) -> None:
         """Refuses new requests and waits for the running ones.

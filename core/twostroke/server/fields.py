@@ -44,6 +44,8 @@ class SamplingFields(BaseModel):
     """most tokens of an answer; default: to the end of the context"""
     max_completion_tokens: Int | None = None
     """its newer name"""
+    min_tokens: Int | None = None
+    """before so many tokens nothing ends the answer: no end of sequence, stop id or stop string"""
     temperature: float | None = None
     """0 is greedy, 1 the model's own distribution"""
     top_k: Int | None = None
@@ -130,7 +132,19 @@ def check_shape(shape: type[S], body: Mapping[str, Any]) -> S:
         sentence = _unknown_fields(unknown, sorted(shape.model_fields))
     else:
         sentence = _sentence(path, first)
-    raise RequestError(sentence + more, param=path) from None
+    kind = "extra_forbidden" if unknown else first["type"]
+    raise _refusal(kind, sentence + more, path) from None
+
+
+def _refusal(kind: str, message: str, path: str) -> RequestError:
+    """With the code that OpenAI has for this kind of mistake; `kind` is pydantic's."""
+    if kind == "missing":
+        return RequestError(message, param=path, code="missing_required_parameter")
+    if kind == "extra_forbidden":
+        return RequestError(message, param=path, code="unknown_parameter")
+    if kind.endswith(("_type", "_parsing")):
+        return RequestError(message, param=path, code="invalid_type")
+    return RequestError(message, param=path, code="invalid_value")
 
 
 def field_path(loc: tuple[int | str, ...]) -> str:

@@ -53,4 +53,5 @@ def usage_body(turn: Turn) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": turn.num_cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": turn.num_reasoning_tokens},
     }

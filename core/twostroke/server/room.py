@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from twostroke.errors import TwostrokeError, UnavailableError
+from twostroke.errors import NoRoomError, TwostrokeError
 from twostroke.life.free_memory import free_memory_bytes
 from twostroke.life.room import Demand, share_of
 from twostroke.server.models import Models
@@ -28,12 +28,12 @@ class Room:
         self,
         models: Models,
         demand_of: DemandOf,
-        let_go: Callable[[Served], Awaitable[None]],
+        unload: Callable[[Served], Awaitable[None]],
     ) -> None:
-        """`demand_of` runs in a thread; `let_go` unloads a model that nobody uses."""
+        """`demand_of` runs in a thread; `unload` is for models that nobody uses."""
         self._models = models
         self._demand_of = demand_of
-        self._let_go = let_go
+        self._unload = unload
         self._at_first_bytes = free_memory_bytes()  # of the host, before the first model
         self._known: dict[str, tuple[Settings, Demand | None]] = {}
 
@@ -43,7 +43,7 @@ class Room:
         None: what the settings say, which without other models may be all that is left.
 
         Raises:
-            UnavailableError: there is none; the message has the figures.
+            NoRoomError: there is none; the message has the figures.
         """
         demand = await asyncio.to_thread(self._demand, served.name, settings)
         if demand is None:
@@ -73,12 +73,10 @@ class Room:
             left_bytes += resident.planned_bytes
             leaving.append(each)
         if left_bytes < demand.least_bytes:
-            raise UnavailableError(
-                self._refusal(served.name, demand, left_bytes), retry_after_s=RETRY_S
-            )
+            raise NoRoomError(self._refusal(served.name, demand, left_bytes), retry_after_s=RETRY_S)
         for each in leaving:
             logger.info("%s leaves memory to make room for %s", each.name, served.name)
-            await self._let_go(each)
+            await self._unload(each)
 
     def _may_leave(self, wanting: Served, place: str) -> list[tuple[Served, Resident]]:
         """Who nobody uses and need not stay, the one first that was used longest ago."""

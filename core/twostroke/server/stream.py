@@ -29,6 +29,8 @@ from twostroke.types import FinishedEvent, ProgressEvent
 logger = logging.getLogger("twostroke.server")
 WRITE_TIMEOUT_S = 60.0  # a client that reads nothing for this long is let go
 _FAULT_TIMEOUT_S = 5.0
+# Browsers drop what a script has not read yet when its connection breaks; the reason goes ahead.
+_FAULT_HEAD_START_S = 0.1
 
 
 class Frames(Protocol):
@@ -157,8 +159,11 @@ async def _break_off(
         is_known = isinstance(error, TwostrokeError)
         known = error if isinstance(error, TwostrokeError) else EngineError("Internal error.")
         logger.warning("%s: %s", request[REQUEST_ID], error, exc_info=None if is_known else error)
+        fault = frames.fault(known)
         with suppress(ConnectionError):
-            await _within(_FAULT_TIMEOUT_S, response.write(frames.fault(known)))
+            await _within(_FAULT_TIMEOUT_S, response.write(fault))
+        if fault:
+            await asyncio.sleep(_FAULT_HEAD_START_S)
     _cut(request, flush=is_fault)
     if is_fault:
         raise ConnectionAbortedError(f"cut after a fault: {error}") from error

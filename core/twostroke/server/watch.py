@@ -66,10 +66,11 @@ class Watch(Generic[Read]):
             await self.reread()
 
     def _look(self) -> object:
-        return [_looks(path) for path in self._paths]
+        return [state_of(path) for path in self._paths]
 
 
-def _looks(path: Path) -> tuple[int, ...] | None:
+def state_of(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file does; None where there is none."""
     try:
         found = path.stat()
     except OSError:

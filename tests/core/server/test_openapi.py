@@ -127,7 +127,7 @@ def test_fields_say_the_same_as_the_documentation(document):
 
 def test_the_description_and_the_page_need_no_key(serve_echo):
     live = serve_echo(server={"keys": ["secret"]})
-    assert live.get("/openapi.json").json()["security"] == [{"bearer": []}]
+    assert live.get("/openapi.json").json()["security"] == [{"bearer": []}, {"x-api-key": []}]
     page = live.get("/docs")
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     files = re.findall(r'(?:href|src)="(/[^"]+)"', page.body.decode())

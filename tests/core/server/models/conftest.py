@@ -15,6 +15,7 @@ from twostroke.backends.discovery import load_plugins
 from twostroke.config.schema import Config
 from twostroke.errors import TwostrokeError
 from twostroke.model import Model
+from twostroke.server.reload import ConfigFile, Reload
 from twostroke.server.residency import Residency
 from twostroke.testing import echo
 
@@ -35,6 +36,9 @@ class Many:
         async def make() -> None:
             self.models.serve(config)
             self.residency = Residency(self.models, self.load, config.server.load_wait_s, **more)
+            file = ConfigFile(None, self._read)
+            endpoint = self.live.endpoint
+            self._reload = Reload(config, file, endpoint, self.models, self.residency)
 
         self.run(make())
 
@@ -47,6 +51,22 @@ class Many:
         model = Model.from_config(settings.model, settings.scheduler, plugins=self._plugins)
         self.opened.append(model)
         return model
+
+    def reload(self, config: Config | TwostrokeError, *, wait: bool = True) -> None:
+        """Has the file say something else, or be wrong; waits until its models have come."""
+        self.file = config
+
+        async def reloading() -> None:
+            await self._reload.reread()
+            if wait:
+                await self._reload.settled()
+
+        self.run(reloading())
+
+    def _read(self) -> Config:
+        if isinstance(self.file, TwostrokeError):
+            raise self.file
+        return self.file
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs a coroutine in the server's loop and answers what it returns."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from twostroke.server.surface import Route, Surface, without_v1
-from twostroke.server.surfaces.openai.chat import ChatBody, chat_completions
+from twostroke.server.surfaces.openai.chat import chat_completions
+from twostroke.server.surfaces.openai.chat_fields import ChatBody
 from twostroke.server.surfaces.openai.completions import CompletionBody, completions
 from twostroke.server.surfaces.openai.listing import list_models, show_model
 from twostroke.server.surfaces.openai.replies import (

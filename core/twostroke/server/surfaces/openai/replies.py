@@ -14,6 +14,7 @@ class Usage(BaseModel):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: dict[str, int]
+    completion_tokens_details: dict[str, int]
 
 
 class AnswerMessage(BaseModel):
@@ -32,7 +33,7 @@ class ChatChoice(BaseModel):
     index: int
     message: AnswerMessage
     logprobs: dict[str, Any] | None
-    finish_reason: Literal["stop", "length", "tool_calls"]
+    finish_reason: Literal["stop", "length", "tool_calls", "function_call"]
 
 
 class TextChoice(BaseModel):
@@ -51,6 +52,7 @@ class ChatCompletion(BaseModel):
     object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
     timings: dict[str, Any]
@@ -63,6 +65,7 @@ class TextCompletion(BaseModel):
     object: Literal["text_completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[TextChoice]
     usage: Usage
     timings: dict[str, Any]
