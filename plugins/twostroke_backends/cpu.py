@@ -103,7 +103,7 @@ class CpuBackend:
         # decode on the machines measured. Read by ONNX Runtime when a session is made.
         os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
         onnxruntime()
-        # The pool that sessions made from now on join; one that the process gets later is not theirs.
+        # The pool that sessions join from now on; one that comes later is not theirs.
         self._num_shared = num_shared_threads()
 
     @property
