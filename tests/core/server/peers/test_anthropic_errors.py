@@ -20,7 +20,7 @@ BAD = {
     "messages[0].content[0].text": {"messages": [user([{"type": "text", "text": 5}])]},
     "messages[0].content": {"messages": [user([])]},
     "messages[0].role": {"messages": [{"role": "robot", "content": "x"}]},
-    "messages[1].role": {"messages": [user("x"), {"role": "assistant", "content": "It"}]},
+    "messages[0]": {"messages": [{"role": "assistant", "content": "It"}]},
     "messages": {"messages": []},
     "max_tokens": {"max_tokens": "many"},
     "system[0]": {"system": [IMAGE]},
