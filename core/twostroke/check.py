@@ -12,6 +12,7 @@ from pathlib import Path
 from twostroke.backends.choose import AUTO, check_name
 from twostroke.backends.discovery import Plugins
 from twostroke.bundle import is_foreign, open_foreign
+from twostroke.config.exposure import open_doors
 from twostroke.config.schema import Config, ModelConfig
 from twostroke.errors import TwostrokeError
 from twostroke.source import locate
@@ -19,7 +20,8 @@ from twostroke.source import locate
 
 def find_faults(config: Config, plugins: Plugins) -> list[str]:
     """Everything that a start would refuse for sure, each as `KEY PATH: sentence`."""
-    return [
+    doors = [f"server: {door}" for door in open_doors(config.server)]
+    return doors + [
         f"models[{index}].{fault}"
         for index, model in enumerate(config.models)
         for fault in _faults(model, plugins)

@@ -155,6 +155,25 @@ class AuthError(RequestError):
     code = "invalid_api_key"
 
 
+class ModelNotAllowedError(RequestError):
+    """The key may use other models, but not this one."""
+
+    status = 403
+    code = "model_not_allowed"
+
+
+class RateLimitError(RequestError):
+    """The key has used up one of its limits: requests, tokens, or requests at once."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, limit: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+
+
 class ModelNotFoundError(RequestError):
     """No model of that name is served."""
 
@@ -171,6 +190,10 @@ class UnavailableError(TwostrokeError):
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class NoRoomError(UnavailableError):
+    """A model does not fit beside what is loaded and cannot leave; later it may."""
 
 
 class UnhealthyError(UnavailableError):

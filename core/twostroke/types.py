@@ -43,10 +43,12 @@ class SamplingParams:
     OpenAI's definition: subtracted once, and per occurrence, for tokens seen in the *answer*.
     `logprobs` and `prompt_logprobs` ask for log-probabilities of the answer's and of the prompt's
     tokens with so many alternatives each; None asks for none. They are of the model's own
-    distribution, whatever temperature, penalties or a grammar make of it.
+    distribution, whatever temperature, penalties or a grammar make of it. Before `min_tokens` no
+    end-of-sequence id, stop id or stop string ends an answer.
     """
 
     max_tokens: int | None = None  # None: up to the end of the context
+    min_tokens: int = 0
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -77,6 +79,12 @@ class SamplingParams:
                 raise ValueError(f"{name} must be from {low:g} to {high:g}, not {value!r}")
         if self.max_tokens is not None and self.max_tokens < 0:
             raise ValueError(f"max_tokens must be 0 or more, not {self.max_tokens}")
+        if self.min_tokens < 0:
+            raise ValueError(f"min_tokens must be 0 or more, not {self.min_tokens}")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(
+                f"min_tokens is {self.min_tokens}, more than max_tokens, which is {self.max_tokens}"
+            )
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 (off) or more, not {self.top_k}")
 

@@ -82,13 +82,24 @@ def estimate(model: Any, lowering: Lowering) -> dict[Any, int]:
 
 
 def count(graphs: Iterable[ir.Graph]) -> dict[Any, int]:
-    """Bytes of each tensor in the data file that these graphs read, by its place there."""
-    return {
-        (tensor.location, tensor.offset): tensor.nbytes
+    """Bytes of each tensor in the data file that these graphs read, by its place there.
+
+    A part of a tensor that is read whole, too, does not count again.
+    """
+    places = {
+        (str(tensor.location), tensor.offset or 0, -tensor.nbytes)
         for graph in graphs
         for value in graph.initializers.values()
         if isinstance(tensor := value.const_value, ir.ExternalTensor)
     }
+    stored: dict[Any, int] = {}
+    end: tuple[str, int] = ("", 0)
+    for location, offset, negative_bytes in sorted(places):  # the longest at a place comes first
+        if (location, offset) < end and location == end[0]:
+            continue
+        stored[location, offset] = -negative_bytes
+        end = (location, offset - negative_bytes)
+    return stored
 
 
 def _weight(module: Any) -> torch.Tensor | None:

@@ -85,6 +85,25 @@ class WeightFile:
             dims,
         )
 
+    def rows(
+        self, tensor: ir.TensorProtocol | None, begin: int, end: int, num_rows: int
+    ) -> ir.ExternalTensor:
+        """Rows [begin, end) of a tensor that was stored here, where they lie in the file.
+
+        The tensor has `num_rows` rows; its first axis counts them, or equal parts of them.
+        """
+        assert isinstance(tensor, ir.ExternalTensor)
+        content, _, dtype = (tensor.name or "").rpartition("_")[0].rpartition("_")
+        first, *others = (int(dim) for dim in tensor.shape.numpy())
+        row_bytes = tensor.nbytes // num_rows
+        return self._reference(
+            f"{content}-{begin}_{dtype}",
+            (tensor.offset or 0) + begin * row_bytes,
+            (end - begin) * row_bytes,
+            tensor.dtype,
+            (first * (end - begin) // num_rows, *others),
+        )
+
     def _reference(
         self, content: str, offset: int, length: int, dtype: ir.DataType, dims: Sequence[int]
     ) -> ir.ExternalTensor:

@@ -16,7 +16,7 @@ from twostroke.backends.capabilities import READS_FASTER
 from twostroke.backends.ort import check_options
 from twostroke.errors import BackendError, TwostrokeError
 from twostroke.types import Stroke
-from twostroke_backends import cpu_facts
+from twostroke_backends import cpu_facts, openvino_properties
 from twostroke_backends.plugin_ep import PluginEpBackend
 from twostroke_backends.plugin_ep_devices import HARDWARE, METADATA, choose, device_facts
 from twostroke_backends.plugin_ep_library import (
@@ -25,11 +25,11 @@ from twostroke_backends.plugin_ep_library import (
     open_package,
     released_on_error,
 )
-from twostroke_backends.plugin_ep_providers import OPENVINO, PROVIDERS
+from twostroke_backends.plugin_ep_providers import PROVIDERS
 
 NAME = "openvino"
 PACKAGE = "onnxruntime_ep_openvino"
-OPTIONS = (HARDWARE, METADATA, *OPENVINO)
+OPTIONS = (HARDWARE, METADATA, *openvino_properties.OPTIONS)
 _FAST_WITH = {"avx512_vnni", "amx_int8"}
 _GAIN = "OpenVINO would read prompts faster on this processor (docs/placement.md)."
 _PROVIDER = PROVIDERS["OpenVINOExecutionProvider"]

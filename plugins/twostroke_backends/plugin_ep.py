@@ -42,7 +42,11 @@ from twostroke_backends.plugin_ep_library import (
     open_package,
     released_on_error,
 )
-from twostroke_backends.plugin_ep_providers import known_provider, provider_options
+from twostroke_backends.plugin_ep_providers import (
+    known_provider,
+    options_for_graph,
+    provider_options,
+)
 
 NAME = "plugin_ep"
 OPTIONS = (
@@ -119,7 +123,7 @@ class PluginEpBackend:
             session = load_session(
                 graph,
                 self._found.provider,
-                self.provider_options,
+                options_for_graph(self._found.provider, self.provider_options, graph),
                 _session_options(),
                 devices=[self._found.handle],
                 on_host=False,  # whatever its memory: what is bound is copied there and then

@@ -8,16 +8,15 @@ unknown providers are handed on as they stand, and a warning says so.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from twostroke.backends.ort import Option, check_options
 from twostroke.errors import BackendError
-from twostroke.source import cache_root
-from twostroke_backends import cpu_facts
+from twostroke_backends import openvino_properties
 from twostroke_backends.plugin_ep_library import EpDevice
 
 _log = logging.getLogger(__name__)
@@ -31,7 +30,8 @@ class Provider:
 
     `translate` takes checked options and answers the provider's own. `dialect` is the one of the
     graphs that it takes whole. `prefill_chunk_tokens`: the length of a prompt's pieces that it
-    computes best; None: not known.
+    computes best; None: not known. `for_graph` answers the options (its own, as `translate` made
+    them) of one graph, where they depend on it.
     """
 
     name: str
@@ -39,52 +39,7 @@ class Provider:
     options: tuple[Option, ...]
     translate: Callable[[EpDevice, Options], dict[str, str]]
     prefill_chunk_tokens: int | None = None
-
-
-OPENVINO = (
-    Option(
-        "inference_precision",
-        str,
-        "floats that products are computed in; f32 is the exact one",
-        choices=("f32", "bf16", "f16"),
-    ),
-    Option("threads", int, "threads of a run, on the CPU", low=1, high=1024),
-    Option("num_streams", int, "runs that may be in progress at once", 1, low=1, high=1024),
-    Option(
-        "performance_hint",
-        str,
-        "what compiling aims at",
-        "latency",
-        choices=("latency", "throughput", "cumulative_throughput"),
-    ),
-    Option("pin_threads", bool, "bind the threads to processors, on the CPU"),
-    Option("cache", bool, "keep compiled graphs in the cache folder", True),
-    Option("properties", dict, "further properties, by OpenVINO's own names"),
-)
-
-
-def _openvino(device: EpDevice, options: Options) -> dict[str, str]:
-    """OpenVINO's properties; its plugin reads them from `load_config` and ignores all else."""
-    place = device.metadata.get("ov_device", device.hardware.upper())  # e.g. GPU.1
-    is_cpu = device.hardware == "cpu"
-    properties: dict[str, Any] = {
-        "PERFORMANCE_HINT": options["performance_hint"].upper(),
-        "NUM_STREAMS": str(options["num_streams"]),
-    }
-    precision = options["inference_precision"]
-    if precision is None and is_cpu and "amx_bf16" not in cpu_facts.instruction_sets():
-        precision = "f32"  # OpenVINO would take bf16 for AVX-512 too: slower there and less exact
-    if precision is not None:
-        properties["INFERENCE_PRECISION_HINT"] = precision
-    if is_cpu:
-        threads = options["threads"] or cpu_facts.num_usable_threads()
-        properties["INFERENCE_NUM_THREADS"] = str(threads)
-    if options["pin_threads"] is not None:
-        properties["ENABLE_CPU_PINNING"] = "YES" if options["pin_threads"] else "NO"
-    if options["cache"]:
-        properties["CACHE_DIR"] = str(cache_root() / "openvino")
-    properties.update(options["properties"] or {})
-    return {"load_config": json.dumps({place: properties})}
+    for_graph: Callable[[Mapping[str, str], Path], dict[str, str]] | None = None
 
 
 _WEBGPU = (
@@ -139,7 +94,14 @@ def _as_they_stand(device: EpDevice, options: Options) -> dict[str, str]:
 PROVIDERS = {
     provider.name: provider
     for provider in (
-        Provider("OpenVINOExecutionProvider", "standard", OPENVINO, _openvino, 512),
+        Provider(
+            "OpenVINOExecutionProvider",
+            "standard",
+            openvino_properties.OPTIONS,
+            openvino_properties.translate,
+            prefill_chunk_tokens=512,
+            for_graph=openvino_properties.for_graph,
+        ),
         Provider("WebGpuExecutionProvider", "fused", _WEBGPU, _webgpu),
         Provider("NvTensorRTRTXExecutionProvider", "standard", _TENSORRT_RTX, _as_they_stand),
     )
@@ -176,6 +138,14 @@ def provider_options(backend: str, device: EpDevice, given: Options) -> dict[str
             device.provider,
         )
     return {str(name): _text(value) for name, value in given.items()}
+
+
+def options_for_graph(provider: str, options: Mapping[str, str], graph: Path) -> dict[str, str]:
+    """A provider's options, as `provider_options` made them, for the session of one graph."""
+    known = known_provider(provider)
+    if known is None or known.for_graph is None:
+        return dict(options)
+    return known.for_graph(options, graph)
 
 
 def _text(value: Any) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from twostroke_backends import cpu, cuda, directml, openvino, plugin_ep, webgpu
-from twostroke_backends.plugin_ep_providers import OPENVINO, PROVIDERS
+from twostroke_backends.openvino_properties import OPTIONS as OPENVINO
+from twostroke_backends.plugin_ep_providers import PROVIDERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "configuration.md").read_text(encoding="utf-8")

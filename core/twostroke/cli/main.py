@@ -20,6 +20,7 @@ from twostroke.cli import (
     evaluate,
     export,
     generate,
+    key,
     plan,
     plugins,
     serve,
@@ -32,7 +33,7 @@ from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (
     *(serve, export, verify, split, evaluate, plan, generate, chat, bench),
-    *(tune, plugins, conformance, doctor, config),
+    *(tune, key, plugins, conformance, doctor, config),
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

@@ -70,10 +70,13 @@ def read_config(arguments: argparse.Namespace) -> Config:
     """
     from twostroke.config import load_config
 
-    path = arguments.config
-    if path is None and DEFAULT_FILE.exists():
-        path = DEFAULT_FILE
-    return load_config(path, arguments.overrides)
+    return load_config(config_path(arguments), arguments.overrides)
+
+
+def config_path(arguments: argparse.Namespace) -> Path | None:
+    """The file that `--config` names, or the one of the working directory; None: there is none."""
+    path: Path | None = arguments.config
+    return DEFAULT_FILE if path is None and DEFAULT_FILE.exists() else path
 
 
 def add_log_flag(parser: argparse.ArgumentParser, default: str) -> None:

@@ -49,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     from twostroke.backends.discovery import load_plugins
     from twostroke.model import Model
     from twostroke.model.shared_threads import share_threads_of
+    from twostroke.server.reload import ConfigFile
     from twostroke.server.run import serve
 
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -70,4 +71,5 @@ def run(arguments: argparse.Namespace) -> int:
                 measure_device=config.server.measure_device,
             )
 
-    return serve(config, load=load, plugins=plugins)
+    file = ConfigFile(options.config_path(arguments), lambda: options.read_config(arguments))
+    return serve(config, load=load, plugins=plugins, file=file)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from twostroke.config.document import Document, Origin
+from twostroke.config.document import Document, KeyPath, Origin
 from twostroke.config.overrides import apply_overrides
 from twostroke.config.problems import find_problems
 from twostroke.config.read import read_document, read_text
@@ -24,8 +24,8 @@ def load_config(
 ) -> Config:
     """The file's settings with the flags' laid over them; no file is the built-in defaults.
 
-    Relative sources are resolved: those of the file from its folder, those of flags from the
-    working directory. `environ` None is the process's environment.
+    Relative sources and files are resolved: those of the YAML from its folder, those of flags from
+    the working directory. `environ` None is the process's environment.
 
     Raises:
         ConfigError: everything that is wrong, in the order of the file, flags last.
@@ -55,16 +55,38 @@ def _config(document: Document, folder: Path) -> Config:
     if config is None or document.problems:
         ordered = sorted(document.problems, key=lambda problem: problem.origin.order)
         raise ConfigError([problem.line() for problem in ordered])
-    return _with_sources(config, document, folder)
+    return _with_files(_with_sources(config, document, folder), document, folder)
 
 
 def _with_sources(config: Config, document: Document, folder: Path) -> Config:
     models = []
     for index, model in enumerate(config.models):
-        origin = document.value_origin(("models", index, "source"))
-        base = Path.cwd() if origin.place.startswith("--set") else folder
+        base = _base(document, ("models", index, "source"), folder)
         models.append(model.model_copy(update={"source": _absolute(model.source, base)}))
     return config.model_copy(update={"models": tuple(models)})
+
+
+def _with_files(config: Config, document: Document, folder: Path) -> Config:
+    """The files of the section `server`, made absolute."""
+    server = config.server
+    key_file = _absolute_file(server.key_file, _base(document, ("server", "key_file"), folder))
+    files = {
+        name: _absolute_file(value, _base(document, ("server", "tls", name), folder))
+        for name, value in server.tls
+    }
+    changed = {"key_file": key_file, "tls": server.tls.model_copy(update=files)}
+    return config.model_copy(update={"server": server.model_copy(update=changed)})
+
+
+def _base(document: Document, path: KeyPath, folder: Path) -> Path:
+    """Where a relative path begins: those of flags in the working directory."""
+    return Path.cwd() if document.value_origin(path).place.startswith("--set") else folder
+
+
+def _absolute_file(name: str | None, folder: Path) -> str | None:
+    if name is None:
+        return None
+    return os.path.normpath(folder.absolute() / Path(name).expanduser())
 
 
 def _absolute(source: str, folder: Path) -> str:

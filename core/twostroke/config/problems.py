@@ -44,6 +44,8 @@ def _translate(document: Document, details: ErrorDetails) -> Problem:
     if details["type"] == WRONG_NAME:
         path: KeyPath = context["path"]
         return Problem(document.value_origin(path), path, details["msg"])
+    if details["type"] == "own_words":  # a validator of ours, whose message stands alone
+        return Problem(document.value_origin(location), location, details["msg"])
     path = _known_part(location)
     origin = document.value_origin(path)
     expected = describe(lookup(path) or {})

@@ -1,12 +1,39 @@
-"""The YAML's section `server`."""
+"""The YAML's section `server`: where the endpoint listens, who may use it, how much it takes."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from twostroke.config.values import Bytes, Section
+
+_HASH_DIGITS = frozenset("0123456789abcdef")
+
+
+class TlsConfig(Section):
+    """HTTPS from files, which are read again when they change; see docs/keys.md."""
+
+    certificate: str | None = Field(
+        None, min_length=1, description="a PEM file: the certificate, then those that signed it"
+    )
+    key: str | None = Field(
+        None, min_length=1, description="a PEM file: its private key, without a password"
+    )
+    ca: str | None = Field(
+        None,
+        min_length=1,
+        description="a PEM file: who signs the certificates that clients must show; null: none",
+    )
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> TlsConfig:
+        if (self.certificate is None) != (self.key is None) or (self.ca and not self.certificate):
+            raise PydanticCustomError(
+                "own_words", "certificate and key go together, and ca only goes beside them", {}
+            )
+        return self
 
 
 class ServerConfig(Section):
@@ -15,7 +42,22 @@ class ServerConfig(Section):
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="0 takes a free port and prints it")
     keys: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="accepted API keys; none means no check", repr=False
+        (), description="accepted API keys, or their hashes as sha256:…", repr=False
+    )
+    key_file: str | None = Field(
+        None,
+        min_length=1,
+        description="the file of `twostroke key`, read again when it changes; null: none",
+    )
+    insecure: tuple[Literal["keys", "tls"], ...] = Field(
+        (),
+        description="what a server that other machines reach may do without: keys, tls, or both",
+    )
+    tls: TlsConfig = TlsConfig()
+    max_connections: int = Field(
+        4096,
+        ge=16,
+        description="open connections; above it the longest idle one is closed for a new one",
     )
     max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
     stored_responses: Bytes = Field(
@@ -45,3 +87,21 @@ class ServerConfig(Section):
     watch: bool = Field(
         True, description="take up changes of this file while serving, as SIGHUP does"
     )
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether requests need a key, even if no key is known yet."""
+        return bool(self.keys) or self.key_file is not None
+
+    @field_validator("keys")
+    @classmethod
+    def _hashes_are_whole(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        for number, key in enumerate(keys):
+            digits = key.removeprefix("sha256:")
+            if digits != key and not (len(digits) == 64 and _HASH_DIGITS.issuperset(digits)):
+                raise PydanticCustomError(
+                    "own_words",
+                    "item {number} begins with sha256: but no 64 lower-case hex digits follow",
+                    {"number": number},
+                )
+        return keys

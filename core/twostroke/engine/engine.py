@@ -184,13 +184,13 @@ class Engine:
         matcher = None if request.constraint is None else self.compile(request.constraint)
         # The end of a grammar is the end of the answer, whatever else is ignored.
         ends = matcher is not None or not params.ignore_eos
-        eos_ids = self._eos_ids if ends else frozenset()
+        stop_ids = (self._eos_ids if ends else frozenset()) | params.stop_ids
         return Work(
             sequence_for(request, self.context_tokens, self._bundle_context_tokens),
             sink,
             timeline,
-            SamplerState(params, request.prompt_ids),
-            eos_ids | params.stop_ids,
+            SamplerState(params, request.prompt_ids, stop_ids),
+            stop_ids,
             matcher,
             None
             if params.prompt_logprobs is None

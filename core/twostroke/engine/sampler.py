@@ -13,7 +13,7 @@ same tokens whatever else is in the batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,15 @@ class SamplerState:
     Without a seed the generator starts from fresh entropy.
     """
 
-    def __init__(self, params: SamplingParams, prompt_ids: Sequence[TokenId]) -> None:
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt_ids: Sequence[TokenId],
+        stop_ids: Collection[TokenId] = (),
+    ) -> None:
+        """`stop_ids` are those that end the answer."""
         self.params = params
-        self.penalties = Penalties.of(params, prompt_ids)
+        self.penalties = Penalties.of(params, prompt_ids, stop_ids)
         # The answer is the argmax of the logits as they are.
         self.is_plain_greedy = params.is_greedy and self.penalties is None
         # The only ids that the next token may have, [n] ascending; None: any. Set at each step.

@@ -72,6 +72,7 @@ class AnswerText:
         self._num_prompt_tokens = len(request.prompt_ids)
         self._detokenizer = Detokenizer(tokenizer, request.prompt_ids, shown_ids)
         self._matcher = StopMatcher(request.sampling.stop)
+        self._min_tokens = request.sampling.min_tokens
         self._last: TokenEvent | None = None
 
     def take(self, event: Event) -> list[AnswerEvent]:
@@ -109,8 +110,9 @@ class AnswerText:
 
     def _token(self, event: TokenEvent) -> TextEvent:
         self._last = event
-        piece = self._detokenizer.push(event.token_id)
-        text, self.is_stopped = self._matcher.push(piece)
+        text = self._detokenizer.push(event.token_id)
+        if event.index >= self._min_tokens:  # before, nothing is looked at for stop strings
+            text, self.is_stopped = self._matcher.push(text)
         return TextEvent(event.token_id, event.index, text, event.logprob, event.prompt_logprobs)
 
     def _stopped(self, event: FinishedEvent | FailedEvent) -> FinishedEvent:

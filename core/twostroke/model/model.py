@@ -21,6 +21,7 @@ from twostroke.model.opened import OpenedModel
 from twostroke.model.preparing import Prompt, encode_timed
 from twostroke.model.sampling import build_sampling
 from twostroke.model.settings import settings_of
+from twostroke.text.template import ChatEnd
 from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
 from twostroke.types import Request, SamplingParams, TokenId
@@ -111,13 +112,16 @@ class Model(OpenedModel):
         prompt: Prompt,
         tools: ToolUse | None = None,
         variables: Mapping[str, Any] = MappingProxyType({}),
+        end: ChatEnd = ChatEnd.BEGUN,
     ) -> tuple[tuple[TokenId, ...], Preparation]:
         """As `encode`, and what rendering the template and tokenising took.
+
+        `end` says where the text of a conversation ends.
 
         Raises:
             RequestError: as `encode`.
         """
-        return encode_timed(self.tokenizer, self.template, prompt, tools, variables)
+        return encode_timed(self.tokenizer, self.template, prompt, tools, variables, end)
 
     def sampling(self, **given: Any) -> SamplingParams:
         """The given values over the configured ones over what the model recommends.

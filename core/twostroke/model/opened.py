@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
+import json
 from collections.abc import Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,6 +15,7 @@ from twostroke.engine.engine import Engine
 from twostroke.engine.health import HealthState
 from twostroke.errors import UnavailableError
 from twostroke.life.metrics import EngineMetrics
+from twostroke.life.room import place_of
 from twostroke.model.loading import Loaded
 from twostroke.model.sampling import UNADVISED
 from twostroke.model.status import (
@@ -20,6 +25,7 @@ from twostroke.model.status import (
     memory_report,
     placement_report,
 )
+from twostroke.types import Stroke
 
 
 class OpenedModel:
@@ -59,6 +65,17 @@ class OpenedModel:
         return placement_report(self._opened)
 
     @property
+    def device_kinds(self) -> frozenset[str]:
+        """What the strokes run on: `cpu`, `gpu`, `npu`."""
+        return frozenset(each.backend.device.kind for each in self._opened.opened.values())
+
+    @property
+    def place(self) -> str:
+        """The memory that its cache is in: the host's, or a device's; see `life.room.place_of`."""
+        backend = self._opened.opened[Stroke.DECODE].backend
+        return place_of(backend.name, backend.device)
+
+    @property
     def fallback_sentence(self) -> str | None:
         """Why another backend runs than the one asked for; None where none had to take over."""
         return fallback_sentence(self._opened)
@@ -67,6 +84,17 @@ class OpenedModel:
     def is_healthy(self) -> bool:
         """Whether it can answer; else its sessions were lost, and `status` says what is done."""
         return self._opened.engine.health().state is HealthState.READY
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Another one where answers may come out otherwise: by bundle, place or version."""
+        places = {
+            stroke: [place[name] for name in ("backend", "device", "dialect", "precision")]
+            for stroke, place in self.placement_report.items()
+        }
+        facts = self.bundle.manifest.model_dump_json()
+        made_of = json.dumps([facts, places, importlib.metadata.version("twostroke")])
+        return f"fp_{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
 
     def status(self) -> dict[str, Any]:
         """Everything that a health check shows. Ready for JSON."""

@@ -18,6 +18,7 @@ from twostroke.text import (
     encode_rendered,
     render_chat,
 )
+from twostroke.text.template import ChatEnd
 from twostroke.text.template_variables import PARAM
 from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
@@ -33,12 +34,13 @@ def encode_timed(
     prompt: Prompt,
     tools: ToolUse | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
+    end: ChatEnd = ChatEnd.BEGUN,
     clock: Clock = time.monotonic,
 ) -> tuple[tuple[TokenId, ...], Preparation]:
     """The token ids of a prompt, and what rendering and tokenising took.
 
-    With `tools` the model is told of the functions in them, and `variables` are for its template;
-    both need messages.
+    With `tools` the model is told of the functions in them, `variables` are for its template, and
+    `end` says where the text of a conversation ends; all need messages.
 
     Raises:
         RequestError: the prompt is empty, malformed or outside of the vocabulary.
@@ -52,7 +54,7 @@ def encode_timed(
         ids = encode_prompt(tokenizer, cast("str | Sequence[TokenId]", prompt))
         return ids, Preparation(tokenise_ms=(clock() - began) * 1e3)
     told = () if tools is None else tools.told
-    rendered = render_chat(tokenizer, template, prompt, told, variables)
+    rendered = render_chat(tokenizer, template, prompt, told, variables, end)
     template_ms, began = (clock() - began) * 1e3, clock()
     ids = encode_rendered(tokenizer, rendered)
     return ids, Preparation(template_ms=template_ms, tokenise_ms=(clock() - began) * 1e3)

@@ -46,6 +46,7 @@ def build_sampling(
         RequestError: naming the value at fault in `param`.
     """
     checks: dict[str, _Check] = {
+        "min_tokens": lambda name, value: min(_integer(name, value), context_tokens),
         "max_tokens": lambda name, value: min(_integer(name, value), context_tokens),
         "top_k": lambda name, value: min(_top_k(name, value), vocab_size),
         "logit_bias": partial(_bias, vocab_size=vocab_size),

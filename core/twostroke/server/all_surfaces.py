@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from twostroke.server.surface import Surface, check_routes
-from twostroke.server.surfaces import openai, plain
+from twostroke.server.surfaces import anthropic, ollama, openai, plain
 
-BUILT_IN = (plain.SURFACE, openai.SURFACE)
+BUILT_IN = (plain.SURFACE, openai.SURFACE, anthropic.SURFACE, ollama.SURFACE)
 
 
 def all_surfaces(of_plugins: Mapping[str, Surface]) -> tuple[Surface, ...]:

@@ -16,10 +16,11 @@ from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
 from twostroke.model.choices import siblings
 from twostroke.model.preparing import compile_timed
 from twostroke.server.choices import check_total, of_prompt
-from twostroke.server.keys import ARRIVED_AT, REQUEST_ID, SCOPE, TURN
+from twostroke.server.keys import ADMISSION, ARRIVED_AT, CALLER, REQUEST_ID, TURN
 from twostroke.server.model_for import model_for
 from twostroke.server.text_threads import threads_for
 from twostroke.server.turn import Choice, Prompt, Turn
+from twostroke.text.template import ChatEnd
 from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
 from twostroke.types import Constraint, Request, TokenId
@@ -35,7 +36,8 @@ class Wanted:
     `given` are names of `SamplingParams`; `n` is the number of answers to each prompt. With
     `reads_sections` answers are parsed: for reasoning, and for calls where there are `tools`.
     `schedule` adds to a request when it is served (`QueueFields.scheduled`); `variables` are for
-    the chat template. With `reports_progress` the surface's frames are `ProgressFrames`.
+    the chat template, and `end` is where the text of a conversation ends. With `reports_progress`
+    the surface's frames are `ProgressFrames`.
     """
 
     model: str | None
@@ -47,6 +49,7 @@ class Wanted:
     tools: ToolUse | None = None
     reads_sections: bool = False
     variables: Mapping[str, Any] = field(default_factory=dict)
+    end: ChatEnd = ChatEnd.BEGUN
     reports_progress: bool = False
 
 
@@ -58,15 +61,19 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
     Raises:
         RequestError: the model, a parameter, a prompt or the constraint is wrong, or more answers
             are asked for than one request may.
+        ModelNotAllowedError, RateLimitError: the caller's key has other models, or had its share.
         UnavailableError: the model is not loaded, or too many constraints are being compiled.
     """
+    caller = request[CALLER]
+    admission = request[ADMISSION] = caller.enter()
     model = await model_for(request, wanted.model)
     check_total(len(wanted.prompts), wanted.n)
     asked = check_asked(Asked(model.sampling(**wanted.given), wanted.constraint, wanted.tools))
     all_ids, prepared = await _encode(model, wanted)
     constraint, prepared = await _compile(model, all_ids[0], asked, prepared)
+    admission.take_tokens(sum(map(len, all_ids)))
     requests = [
-        Request(request[REQUEST_ID], ids, asked.sampling, constraint, scope=request[SCOPE])
+        Request(request[REQUEST_ID], ids, asked.sampling, constraint, scope=caller.scope)
         for ids in all_ids
     ]
     arrived_at = request[ARRIVED_AT]
@@ -92,7 +99,12 @@ async def _encode(model: Model, wanted: Wanted) -> tuple[list[tuple[TokenId, ...
     all_ids, total = [], Preparation()
     for number, prompt in enumerate(wanted.prompts):
         encode = loop.run_in_executor(
-            threads_for(prompt), model.encode_timed, prompt, wanted.tools, wanted.variables
+            threads_for(prompt),
+            model.encode_timed,
+            prompt,
+            wanted.tools,
+            wanted.variables,
+            wanted.end,
         )
         try:
             ids, prepared = await encode

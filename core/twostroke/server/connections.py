@@ -26,6 +26,19 @@ _LINGERING_S = 5.0  # how long the rest of a refused body is read and thrown awa
 class _Connection(web.RequestHandler):
     __slots__ = ()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered: between two, or one whose headers are not here."""
+        return self._current_request is None and not self._messages
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Takes its place among the open connections; where there is none another one must go."""
+        super().connection_made(transport)
+        manager = self._manager
+        assert isinstance(manager, HttpServer), "made by one"
+        if not manager.make_room_for(self):
+            self.force_close()
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -78,7 +91,51 @@ def _refusal(fault: BaseException | None, name: str, status: int) -> RequestErro
 
 
 class HttpServer(web.Server):
-    """aiohttp's low-level server with our connections. Handlers are cancelled on disconnect."""
+    """aiohttp's low-level server with our connections. Handlers are cancelled on disconnect.
+
+    At most `max_connections` are open. One more takes the place of the one that has been idle for
+    longest, so that clients that only hold connections keep nobody out; where all are being
+    answered it is closed at once.
+    """
+
+    def __init__(self, *args: Any, max_connections: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._max_connections = max_connections
+        self._by_use: dict[_Connection, None] = {}  # the one that was used last stands last
+        self._has_told = False
+
+    def make_room_for(self, connection: _Connection) -> bool:
+        """Whether it may stay; closes another one for it. Mutates."""
+        self._by_use[connection] = None
+        if len(self._by_use) <= self._max_connections:
+            return True
+        if not self._has_told:
+            self._has_told = True
+            logger.warning(
+                "%d connections are open, which is server.max_connections; idle ones are closed "
+                "for new ones (this is told once)",
+                self._max_connections,
+            )
+        oldest = next((each for each in self._by_use if each.is_idle), connection)
+        del self._by_use[oldest]
+        if oldest is connection:
+            return False
+        oldest.force_close()
+        return True
+
+    def note_use(self, connection: web.RequestHandler) -> None:
+        """A request has come over it. Mutates."""
+        if isinstance(connection, _Connection) and connection in self._by_use:
+            del self._by_use[connection]
+            self._by_use[connection] = None
+
+    def connection_lost(
+        self, handler: web.RequestHandler, exc: BaseException | None = None
+    ) -> None:
+        """Forgets a connection. Mutates."""
+        if isinstance(handler, _Connection):
+            self._by_use.pop(handler, None)
+        super().connection_lost(handler, exc)
 
     def __call__(self) -> web.RequestHandler:
         """A new connection's protocol."""
@@ -91,17 +148,20 @@ class HttpServer(web.Server):
         )
 
 
-def serve_app(server: web.Server) -> HttpServer:
+def serve_app(server: web.Server, max_connections: int) -> HttpServer:
     """The server of a set-up application, with our connections instead of aiohttp's."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        http_server.note_use(request.protocol)
         try:
             return await server.request_handler(request)
         except web.HTTPException as error:  # raised before the middleware: a wrong Expect
             return http_error_reply(request, error)
 
-    return HttpServer(
+    http_server = HttpServer(
         answer,
+        max_connections=max_connections,
         request_factory=server.request_factory,
         handler_cancellation=True,
     )
+    return http_server

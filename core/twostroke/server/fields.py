@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
 from twostroke.errors import RequestError
@@ -20,6 +20,11 @@ from twostroke.types import Request
 Int = Annotated[int, Field(gt=-(2**64), lt=2**64)]
 Messages = Annotated[list[dict[str, Any]], Field(min_length=1)]
 """Chat messages; what is inside of each is checked by the text room, which renders them."""
+
+Stops = Annotated[
+    Any, WithJsonSchema({"type": ["string", "array", "null"], "items": {"type": "string"}})
+]
+"""A string or a list of them; `Model.sampling` says so too."""
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -33,21 +38,36 @@ class SamplingFields(BaseModel):
     `max_completion_tokens` is the newer name of `max_tokens`.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True)
 
     max_tokens: Int | None = None
+    """most tokens of an answer; default: to the end of the context"""
     max_completion_tokens: Int | None = None
+    """its newer name"""
+    min_tokens: Int | None = None
+    """before so many tokens nothing ends the answer: no end of sequence, stop id or stop string"""
     temperature: float | None = None
+    """0 is greedy, 1 the model's own distribution"""
     top_k: Int | None = None
+    """only so many of the likeliest tokens; 0 or -1: all"""
     top_p: float | None = None
+    """only the likeliest tokens that together have this probability"""
     min_p: float | None = None
+    """only tokens with at least this share of the likeliest one's probability"""
     repetition_penalty: float | None = None
+    """above 1: less of what stands in prompt or answer"""
     presence_penalty: float | None = None
+    """-2 to 2: less of what stands in the answer, once"""
     frequency_penalty: float | None = None
+    """-2 to 2: the same for each time it stands there"""
     logit_bias: dict[str, float] | None = None
+    """token id to what is added to its logit"""
     seed: Int | None = None
-    stop: Any = None  # a string or a list of them; `Model.sampling` says so too
+    """64 bits; the same seed gives the same answer. Choice i has the seed plus i"""
+    stop: Stops = None
+    """text that ends the answer and is no part of it"""
     ignore_eos: bool | None = None
+    """go on behind the end-of-sequence token"""
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.
@@ -79,10 +99,12 @@ class QueueFields(BaseModel):
     one. `timeout_s` can only shorten what `scheduler.request_timeout_s` allows.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True)
 
     priority: Int | None = None
+    """lower sooner; default 0"""
     timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """seconds until the request ends with an error; only shortens `scheduler.request_timeout_s`"""
 
     def scheduled(self, request: Request, arrived_at: float) -> Request:
         """`request` with its priority and its deadline; `arrived_at` is on the engine's clock."""
@@ -110,7 +132,19 @@ def check_shape(shape: type[S], body: Mapping[str, Any]) -> S:
         sentence = _unknown_fields(unknown, sorted(shape.model_fields))
     else:
         sentence = _sentence(path, first)
-    raise RequestError(sentence + more, param=path) from None
+    kind = "extra_forbidden" if unknown else first["type"]
+    raise _refusal(kind, sentence + more, path) from None
+
+
+def _refusal(kind: str, message: str, path: str) -> RequestError:
+    """With the code that OpenAI has for this kind of mistake; `kind` is pydantic's."""
+    if kind == "missing":
+        return RequestError(message, param=path, code="missing_required_parameter")
+    if kind == "extra_forbidden":
+        return RequestError(message, param=path, code="unknown_parameter")
+    if kind.endswith(("_type", "_parsing")):
+        return RequestError(message, param=path, code="invalid_type")
+    return RequestError(message, param=path, code="invalid_value")
 
 
 def field_path(loc: tuple[int | str, ...]) -> str:

@@ -27,6 +27,8 @@ async def health(request: web.Request) -> web.StreamResponse:
         "status": status,
         "num_requests_in_flight": in_flight.count,
         "memory": await asyncio.to_thread(_memory, [each.model for each in models.residents()]),
+        # How many, not which: this is answered to everybody, and the log has the words.
+        "config": {"pending": models.pending, "num_problems": len(models.problems)},
         "models": [
             *(_body(served) for served in models.served.values()),
             *({**_model_body(each.model), "status": "unloading"} for each in models.leaving),
@@ -48,7 +50,7 @@ def _memory(ready: Iterable[Model]) -> dict[str, int | None]:
 
 def _body(served: Served) -> dict[str, Any]:
     if served.resident is not None:
-        return _model_body(served.resident.model)
+        return {**_model_body(served.resident.model), "has_fault": served.has_fault}
     body: dict[str, Any] = {"name": served.name, "status": served.state.value}
     if served.stage is not None:
         body["stage"] = served.stage

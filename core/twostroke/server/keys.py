@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 from aiohttp import web
 
+from twostroke.api_keys import Admission, Caller
 from twostroke.server.in_flight import InFlight
 from twostroke.server.models import Models
 from twostroke.server.turn import Turn
@@ -18,7 +19,8 @@ METRICS_PATH = "/metrics"
 
 # Of a request: set by the middleware, and the turn by the surface that makes it.
 REQUEST_ID = web.RequestKey("request_id", str)
-SCOPE = web.RequestKey("scope", str)  # whose it is; see `access.Guard.check`
+CALLER = web.RequestKey("caller", Caller)  # who asks; see `access.Guard.check`
+ADMISSION = web.RequestKey("admission", Admission)  # set by `begin`, ended by the middleware
 ARRIVED_AT = web.RequestKey("arrived_at", float)  # time.monotonic()
 LEASES = web.RequestKey("leases", ExitStack)  # models that the request keeps in memory
 TURN = web.RequestKey("turn", Turn)

@@ -17,7 +17,15 @@ from aiohttp.typedefs import Middleware
 from twostroke.errors import EngineError, RequestError, TwostrokeError, UnavailableError
 from twostroke.server.access import Guard
 from twostroke.server.in_flight import InFlight
-from twostroke.server.keys import ARRIVED_AT, HEALTH_PATH, METRICS_PATH, REQUEST_ID, SCOPE, TURN
+from twostroke.server.keys import (
+    ADMISSION,
+    ARRIVED_AT,
+    CALLER,
+    HEALTH_PATH,
+    METRICS_PATH,
+    REQUEST_ID,
+    TURN,
+)
 from twostroke.server.metrics.http_counts import HttpCounts
 from twostroke.server.model_for import leases
 from twostroke.server.replies import REQUEST_ID_HEADER, error_reply
@@ -45,11 +53,16 @@ def make_middleware(
         if request.path == HEALTH_PATH:
             return await handler(request)
         route = routing.route_of(request)
-        request[SCOPE] = "" if route is not None and route.is_open else guard.check(request)
+        request[CALLER] = guard.check(request, is_open=route is not None and route.is_open)
         if request.path == METRICS_PATH:  # read to the last, while the server is stopping
             return await handler(request)
         with in_flight.admit(), leases(request):
-            return await handler(request)
+            try:
+                return await handler(request)
+            finally:
+                if ADMISSION in request:
+                    turn = request.get(TURN)
+                    request[ADMISSION].leave(turn.num_made_tokens if turn else 0)
 
     def note(request: web.Request, status: int | None) -> None:
         counts.add(request, status)
@@ -81,6 +94,9 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     """Adds what every answer carries, streams included; a signal of aiohttp's."""
     if REQUEST_ID in request:
         response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
+    caller = request.get(CALLER)
+    if caller is not None and caller.allowance is not None:
+        response.headers.update(caller.allowance.headers())
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Server"] = "twostroke"
 
@@ -140,12 +156,13 @@ def _log(request: web.Request, outcome: str) -> None:
     total_ms = (time.monotonic() - request[ARRIVED_AT]) * 1e3
     turn: Turn | None = request.get(TURN)
     logger.info(
-        "%s %s %s %s total_ms=%.1f%s",
+        "%s %s %s %s total_ms=%.1f%s%s",
         request[REQUEST_ID],
         request.method,
         request.rel_url.raw_path[:80],
         outcome,
         total_ms,
+        f" key={request[CALLER].name}" if CALLER in request and request[CALLER].name else "",
         _turn_facts(turn) if turn else "",
     )
 

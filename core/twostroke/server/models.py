@@ -38,6 +38,8 @@ class Models:
         self.default: str | None = None  # which answers where none is named; None: the first
         self.leaving: list[Resident] = []  # answer what was asked before, and then leave memory
         self.brings: BringsModels | None = None
+        self.pending: tuple[str, ...] = ()  # settings that were changed and wait for a restart
+        self.problems: tuple[str, ...] = ()  # why a changed configuration was not taken up
 
     @property
     def names(self) -> tuple[str, ...]:

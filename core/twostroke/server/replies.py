@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from twostroke.errors import TwostrokeError, UnavailableError
+from twostroke.errors import RateLimitError, TwostrokeError, UnavailableError
 from twostroke.server.surface import ErrorBody, error_body
 from twostroke.server.turn import Turn
 from twostroke.types import Timings
@@ -33,7 +33,7 @@ def json_reply(
 def error_reply(error: TwostrokeError, shape: ErrorBody = error_body) -> web.Response:
     """The answer to a request that was refused or failed."""
     headers = {}
-    if isinstance(error, UnavailableError):
+    if isinstance(error, UnavailableError | RateLimitError):
         headers["Retry-After"] = str(error.retry_after_s)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -53,4 +53,5 @@ def usage_body(turn: Turn) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": turn.num_cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": turn.num_reasoning_tokens},
     }

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from functools import partial
 
-from twostroke.errors import TwostrokeError, UnavailableError
+from twostroke.errors import NoRoomError, TwostrokeError, UnavailableError
 from twostroke.life.heap import give_memory_back
 from twostroke.server.loading import Loading, LoadModel
 from twostroke.server.models import Models
+from twostroke.server.room import DemandOf, Room
 from twostroke.server.served import Failure, Resident, Served, Settings
 
 logger = logging.getLogger("twostroke.server")
 _DRAIN_POLL_S = 0.05
 _SWEEP_S = 1.0
+
+
+def _unknown(settings: Settings) -> None:
+    """Nobody says what models take: each is let in."""
 
 
 class Residency:
@@ -24,7 +28,14 @@ class Residency:
     Used in one event loop. `load_wait_s` may change at any time.
     """
 
-    def __init__(self, models: Models, load: LoadModel, load_wait_s: float) -> None:
+    def __init__(
+        self,
+        models: Models,
+        load: LoadModel,
+        load_wait_s: float,
+        demand_of: DemandOf = _unknown,
+    ) -> None:
+        """`load` runs in a thread of its own, `demand_of` in one too; see `Room`."""
         self.models = models
         self.load_wait_s = load_wait_s
         self._load = load
@@ -33,6 +44,7 @@ class Residency:
         self._tasks: dict[Served, asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
+        self._room = Room(models, demand_of, self.unload)
         models.brings = self
 
     @property
@@ -103,7 +115,7 @@ class Residency:
         try:
             async with self._one_at_a_time:
                 if served.resident is None:
-                    served.settle(await self.open(served, served.settings))
+                    self._settle(served, await self.open(served, served.settings))
         except UnavailableError:
             raise
         except TwostrokeError as error:
@@ -113,54 +125,86 @@ class Residency:
         finally:
             served.stage = None
 
+    def _settle(self, served: Served, resident: Resident) -> None:
+        served.settle(resident)
+        if self.models.served.get(served.name) is not served:  # taken out of the YAML meanwhile
+            self.unload(served)
+
     async def open(self, served: Served, settings: Settings) -> Resident:
         """Opens a model beside what is loaded. For whoever holds the turn to load.
 
         Raises:
-            UnavailableError: the server stops.
+            UnavailableError: there is no room, or the server stops.
             TwostrokeError: it cannot be loaded.
         """
+        kv_bytes = await self._room.make(served, settings)
         if self._is_stopping:
             raise UnavailableError("The server is stopping; ask another one, or try again later.")
-
+        to_open = settings if kv_bytes is None else settings.with_budget(kv_bytes)
         note_stage = partial(self.models.note_stage, served.name)
-        self._loading = Loading(settings, self._load, note_stage)
+        self._loading = Loading(to_open, self._load, note_stage)
         self._loading.start()
         model = await self._loading.done
         logger.info("%s is loaded", served.name)
-        return Resident(model, settings, self.models.clock)
+        return Resident(model, settings, self.models.clock, kv_bytes=kv_bytes)
 
-    async def unload(self, served: Served) -> None:
-        """Takes a model out of memory when its running answers have ended.
+    async def reopen(self, served: Served) -> None:
+        """Opens a model anew where its settings are others than what it was opened by.
 
-        New requests do not reach it any more: they have it loaded again. One that is not loaded
-        is left alone.
+        The new one is loaded beside the old one and takes its place in one step; the old one leaves
+        when its answers have ended. Without room for both, or where both would keep prefixes in one
+        folder, the old one leaves first, and requests wait. Else, where the new one cannot be
+        loaded, the old one stays.
+
+        Raises:
+            TwostrokeError: it cannot be loaded.
         """
-        resident = served.resident
-        if resident is None:
-            return
-        served.resident = None
-        served.is_leaving = True
-        try:
-            await self.let_go(resident)
-        finally:
-            served.is_leaving = False
-        logger.info("%s is unloaded", served.name)
+        async with self._one_at_a_time:
+            old, settings = served.resident, served.settings
+            if old is None or settings is None or old.is_opened_by(settings):
+                return
+            try:
+                new = None if old.shares_files(settings) else await self.open(served, settings)
+            except NoRoomError as error:
+                logger.info(
+                    "%s: the old one leaves before the new one comes: %s", served.name, error
+                )
+                new = None
+            if new is not None:
+                served.resident = None
+                self._settle(served, new)
+                self.let_go(served, old)
+                return
+            left = self.unload(served)
+        await left
+        await self.load(served)
 
-    async def let_go(self, resident: Resident) -> None:
-        """Waits until nobody uses a model that new requests do not reach, and closes it."""
+    def unload(self, served: Served) -> asyncio.Task[None]:
+        """Takes a model out of memory when its running answers have ended; the task is all that.
+
+        New requests do not reach it any more, from this moment: they have it loaded again.
+        """
+        resident, served.resident = served.resident, None
+        assert resident is not None, "what is not loaded cannot be unloaded"
+        return self.let_go(served, resident)
+
+    def let_go(self, served: Served, resident: Resident) -> asyncio.Task[None]:
+        """As `unload`, of a model in whose place there is another one, or none."""
         self.models.leaving.append(resident)
+        served.num_leaving += 1
+        task = asyncio.ensure_future(self._close_when_idle(served, resident))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
+    async def _close_when_idle(self, served: Served, resident: Resident) -> None:
         while not resident.is_idle:  # noqa: ASYNC110 - engines do not tell of their last answer
             await asyncio.sleep(_DRAIN_POLL_S)
         await asyncio.to_thread(resident.model.close)
         self.models.leaving.remove(resident)
+        served.num_leaving -= 1
+        logger.info("%s is out of memory", served.name)
         await asyncio.to_thread(give_memory_back)
-
-    def begin(self, leaving: Coroutine[None, None, None]) -> None:
-        """Lets a model go without being waited for; `close` ends the waiting for its answers."""
-        task = asyncio.ensure_future(leaving)
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
 
     async def keep_watch(self) -> None:
         """Unloads models that nobody has used for as long as they may stay; until cancelled."""
@@ -177,7 +221,7 @@ class Residency:
             idle_s = resident.idle_s()
             is_wanted = served.num_waiting > 0 or not resident.is_idle
             if keep_alive_s is not None and not is_wanted and idle_s >= keep_alive_s:
-                self.begin(self.unload(served))
+                self.unload(served)
 
     async def stop(self, timeout_s: float) -> None:
         """Ends a load that runs, and takes no other; waits for its clean-up up to `timeout_s`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import sys
@@ -12,13 +11,18 @@ from typing import Any
 
 from twostroke.backends.discovery import Plugins, load_plugins
 from twostroke.backends.hookspecs import Progress
+from twostroke.config.exposure import open_doors
 from twostroke.config.schema import Config, ServerConfig
+from twostroke.errors import ConfigError
 from twostroke.model import Model
+from twostroke.model.demand import demand_of
 from twostroke.server.all_surfaces import all_surfaces
 from twostroke.server.endpoint import Endpoint
 from twostroke.server.loading import LoadModel
 from twostroke.server.models import Models
+from twostroke.server.reload import ConfigFile, Reload
 from twostroke.server.residency import Residency
+from twostroke.server.room import DemandOf
 from twostroke.server.served import Settings
 from twostroke.server.signals import StopSignals
 from twostroke.server.surface import Surface
@@ -28,7 +32,13 @@ _LOAD_STOP_TIMEOUT_S = 5.0
 _KILLED = 128  # plus the signal's number: what a shell reports
 
 
-def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | None = None) -> int:
+def serve(
+    config: Config,
+    *,
+    load: LoadModel | None = None,
+    plugins: Plugins | None = None,
+    file: ConfigFile | None = None,
+) -> int:
     """Serves the models of `config` until Ctrl-C or SIGTERM; answers the exit code.
 
     It listens at once: while models load, `/health` says so with 503. When all are loaded that are
@@ -38,7 +48,8 @@ def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | N
     the code is 128 plus the signal's number.
 
     `load` makes a model from its settings; the default is `Model.from_config`. `plugins` are what
-    is installed, unless given. Call it from the main thread.
+    is installed, unless given. `file` is read again on SIGHUP, and when it changes where the
+    configuration says so; None: never. Call it from the main thread.
 
     Raises:
         TwostrokeError: the address is taken, a model cannot be loaded at the start, or two plugins
@@ -47,7 +58,8 @@ def serve(config: Config, *, load: LoadModel | None = None, plugins: Plugins | N
     started: list[Residency] = []
     plugins = load_plugins(config.plugins.block) if plugins is None else plugins
     surfaces = all_surfaces(plugins.surfaces)
-    code = asyncio.run(_serve(config, load or _loader(config, plugins), surfaces, started.append))
+    load, demand = load or _loader(config, plugins), _demand_on(plugins)
+    code = asyncio.run(_serve(config, load, demand, surfaces, file, started.append))
     if any(each.is_busy or each.models.have_hung_threads for each in started):
         # A session is being loaded or run by native code, which an ordinary exit would wait for
         # or tear down under its feet.
@@ -70,24 +82,33 @@ def _loader(config: Config, plugins: Plugins) -> LoadModel:
     return load
 
 
+def _demand_on(plugins: Plugins) -> DemandOf:
+    return lambda settings: demand_of(settings.model, settings.scheduler, plugins)
+
+
 async def _serve(
     config: Config,
     load: LoadModel,
+    demand: DemandOf,
     surfaces: Sequence[Surface],
+    file: ConfigFile | None,
     started: Callable[[Residency], None],
 ) -> int:
+    check_doors(config.server)
     models = Models()
     models.serve(config)
     endpoint = Endpoint(models, config.server, surfaces)
     await endpoint.listen()
-    warn_of_open_door(config.server)
-    residency = Residency(models, load, config.server.load_wait_s)
+    residency = Residency(models, load, config.server.load_wait_s, demand)
     started(residency)
+    reload = None if file is None else Reload(config, file, endpoint, models, residency)
     try:
-        with StopSignals() as signals:
+        with StopSignals(None if reload is None else reload.ask) as signals:
             logger.info("listening on %s, loading %s", endpoint.url, ", ".join(models.names))
-            await _until_stopped(residency, signals, lambda: _announce(models, endpoint.url))
-            logger.info("%s", _farewell(endpoint.num_running, config.server.shutdown_timeout_s))
+            await _until_stopped(
+                residency, reload, signals, lambda: _announce(models, endpoint.url)
+            )
+            logger.info("%s", _farewell(endpoint.num_running, endpoint.shutdown_timeout_s))
             await residency.stop(_LOAD_STOP_TIMEOUT_S)
             await endpoint.drain(signals.hurry)
             await residency.close()
@@ -99,44 +120,51 @@ async def _serve(
 
 
 async def _until_stopped(
-    residency: Residency, signals: StopSignals, announce: Callable[[], None]
+    residency: Residency,
+    reload: Reload | None,
+    signals: StopSignals,
+    announce: Callable[[], None],
 ) -> None:
-    """Waits for the models, announces them, waits for a signal.
+    """Waits for the models, announces them, waits for a signal; meanwhile models come and go.
 
     Raises:
         TwostrokeError: a model cannot be loaded at the start.
     """
     stop = asyncio.ensure_future(signals.stop.wait())
     start = asyncio.ensure_future(residency.start())
-    watch = asyncio.ensure_future(residency.keep_watch())
     either: list[asyncio.Future[Any]] = [stop, start]
+    meanwhile = [asyncio.ensure_future(residency.keep_watch())]
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
             announce()
+            if reload is not None:
+                meanwhile.append(asyncio.ensure_future(reload.keep_up()))
             await stop
     finally:
-        for task in (stop, start, watch):
+        for task in (*either, *meanwhile):
             task.cancel()
 
 
-def warn_of_open_door(server: ServerConfig) -> None:
-    """Logs a warning where other machines may reach the models without a key."""
-    if not server.keys and not _is_loopback(server.host):
-        logger.warning(
-            "server.host is %s and server.keys is empty: whoever reaches this address may use the "
-            "models; set server.keys, or server.host to 127.0.0.1",
-            server.host,
-        )
+def check_doors(server: ServerConfig) -> None:
+    """Refuses to be open where other machines come in; logs a warning where the YAML insists.
 
-
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; of names only localhost is known to be so."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    Raises:
+        ConfigError: other machines reach the server without keys or without encryption.
+    """
+    doors = open_doors(server)
+    if doors:
+        raise ConfigError(doors)
+    for what in server.insecure:
+        others = tuple(each for each in server.insecure if each != what)
+        if open_doors(server.model_copy(update={"insecure": others})):
+            logger.warning(
+                "server.insecure: [%s] lets other machines reach %s without %s",
+                what,
+                server.host,
+                what,
+            )
 
 
 def _announce(models: Models, url: str) -> None:

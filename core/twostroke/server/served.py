@@ -16,6 +16,8 @@ Clock = Callable[[], float]
 
 RETRY_S = 5  # after which it is worth asking again for a model that is on its way
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0  # between tries of a model that could not be loaded
+# What of a model's section may change while it runs.
+_OF_THE_BOOK = {"name": "", "aliases": (), "load": "start", "keep_alive_s": None}
 
 
 class ModelState(StrEnum):
@@ -30,23 +32,40 @@ class ModelState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that decides how a model is opened: two that are equal need no reload."""
+    """All that decides how a model is opened."""
 
     model: ModelConfig
     scheduler: SchedulerConfig
+
+    def opens_like(self, other: Settings) -> bool:
+        """Whether both make the same; names, and when it is loaded, matter to no engine."""
+        mine, theirs = (each.model.model_copy(update=_OF_THE_BOOK) for each in (self, other))
+        return mine == theirs and self.scheduler == other.scheduler
+
+    def with_budget(self, kv_bytes: int) -> Settings:
+        """The same with this budget for the KV cache."""
+        kv = self.model.kv.model_copy(update={"budget": kv_bytes})
+        return Settings(self.model.model_copy(update={"kv": kv}), self.scheduler)
 
 
 class Resident:
     """A model in memory, and who uses it. Used in the event loop's thread only."""
 
     def __init__(
-        self, model: Model, settings: Settings | None = None, clock: Clock = time.monotonic
+        self,
+        model: Model,
+        settings: Settings | None = None,
+        clock: Clock = time.monotonic,
+        *,
+        kv_bytes: int | None = None,
     ) -> None:
+        """`settings` are the YAML's; `kv_bytes` is the budget where they left it to the server."""
         self.model = model
-        self.settings = settings  # what it was opened by
+        self.settings = settings
+        self._has_share = kv_bytes is not None
         self._clock = clock
         self._num_leases = 0
-        self._used_at = clock()
+        self.used_at = clock()  # when the last request was done with it, as far as is known
 
     @contextmanager
     def lease(self) -> Iterator[None]:
@@ -56,7 +75,35 @@ class Resident:
             yield
         finally:
             self._num_leases -= 1
-            self._used_at = self._clock()
+            self.used_at = self._clock()
+
+    def is_opened_by(self, settings: Settings) -> bool:
+        """Whether opening it by `settings` would make the same."""
+        return self.settings is not None and self.settings.opens_like(settings)
+
+    def shares_files(self, settings: Settings) -> bool:
+        """Whether it keeps prefixes where a model opened by `settings` would."""
+        theirs = settings.model.kv.prefixes.store_path
+        mine = None if self.settings is None else self.settings.model.kv.prefixes.store_path
+        return mine is not None and mine == theirs
+
+    @property
+    def place(self) -> str:
+        """Whose memory it takes; see `life.room`."""
+        return self.model.place
+
+    @property
+    def taken_bytes(self) -> int:
+        """What it should take right now."""
+        return int(self.model.status()["memory"]["planned_now_bytes"])
+
+    @property
+    def planned_bytes(self) -> int:
+        """The most that it may take; where nobody gave its cache a budget, what it takes now."""
+        is_bounded = self.settings is not None and self.settings.model.kv.budget != "auto"
+        if is_bounded or self._has_share:
+            return self.model.engine.memory_plan.total_bytes
+        return self.taken_bytes
 
     @property
     def is_idle(self) -> bool:
@@ -69,8 +116,8 @@ class Resident:
     def idle_s(self) -> float:
         """For how long nobody has used it; 0 while somebody does. Notes that. Mutates."""
         if not self.is_idle:
-            self._used_at = self._clock()
-        return self._clock() - self._used_at
+            self.used_at = self._clock()
+        return self._clock() - self.used_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +149,8 @@ class Served:
         self.stage: str | None = "waiting"
         self.is_awaited = True  # the endpoint is not ready before it is loaded for the first time
         self.failure: Failure | None = None
-        self.is_leaving = False  # its answers end, and then it leaves memory
+        self.num_leaving = 0  # models of this name whose answers end before they leave memory
+        self.has_fault = False  # what runs is not what its settings say: that could not be loaded
         self._context_tokens: int | None = None  # of what was loaded last
         self.num_waiting = 0  # requests that wait until it is loaded
 
@@ -132,7 +180,7 @@ class Served:
         self.resident = resident
         self._context_tokens = resident.model.context_tokens
         self.stage = self.failure = None
-        self.is_awaited = False
+        self.is_awaited = self.has_fault = False
 
     @property
     def state(self) -> ModelState:
@@ -143,7 +191,7 @@ class Served:
             return ModelState.LOADING
         if self.failure is not None:
             return ModelState.FAILED
-        return ModelState.UNLOADING if self.is_leaving else ModelState.UNLOADED
+        return ModelState.UNLOADING if self.num_leaving else ModelState.UNLOADED
 
     def refusal(self, now: float) -> UnavailableError:
         """Why it cannot be used right now."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from twostroke.errors import PluginError, RequestError, TwostrokeError
+from twostroke.errors import PluginError, RateLimitError, RequestError, TwostrokeError
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -30,6 +30,8 @@ _VARIABLE = re.compile(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}")
 def error_body(error: TwostrokeError) -> dict[str, Any]:
     """OpenAI's error object, which is also the house's own."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
+    if isinstance(error, RateLimitError):
+        kind = "tokens" if error.limit == "tokens" else "requests"
     param = error.param if isinstance(error, RequestError) else None
     return {"error": {"message": str(error), "type": kind, "param": param, "code": error.code}}
 
@@ -38,9 +40,10 @@ def error_body(error: TwostrokeError) -> dict[str, Any]:
 class Route:
     """One route: `path` is aiohttp's pattern, e.g. `/v1/models/{id:.+}`.
 
-    `aliases` are other paths that answer the same. `body` is the shape of what is sent, `reply`
-    that of a whole answer (a pydantic model, or a JSON schema), `streams` the content type of a
-    streamed one; these three describe and check nothing. `is_open`: no key is asked for.
+    `aliases` are other paths that answer the same. What describes it, and checks nothing: `body` is
+    the shape of what is sent and `example` a body that works; `reply` is the shape of a whole JSON
+    answer (a type that pydantic knows, or a JSON schema), which comes with `reply_statuses`;
+    `streams` are the content types of other answers. `is_open`: no key is asked for.
     """
 
     method: str
@@ -48,10 +51,19 @@ class Route:
     handler: Handler
     summary: str
     body: type[BaseModel] | None = None
-    reply: type[BaseModel] | Mapping[str, Any] | None = None
-    streams: str | None = None
+    reply: type[Any] | Mapping[str, Any] | None = None
+    streams: str | tuple[str, ...] | None = None
     aliases: tuple[str, ...] = ()
     is_open: bool = False
+    example: Mapping[str, Any] | None = None
+    reply_statuses: tuple[int, ...] = (200,)
+
+    @property
+    def content_types(self) -> tuple[str, ...]:
+        """Those of answers that are no whole JSON."""
+        if self.streams is None:
+            return ()
+        return (self.streams,) if isinstance(self.streams, str) else self.streams
 
     @property
     def paths(self) -> tuple[str, ...]:

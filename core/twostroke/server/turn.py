@@ -126,6 +126,14 @@ class Turn:
         return sum(end.num_completion_tokens for end in self.ends)
 
     @property
+    def num_made_tokens(self) -> int:
+        """Of all choices so far, those that were cut off too."""
+        return sum(
+            choice.finished.num_completion_tokens if choice.finished else choice.num_tokens
+            for choice in self.choices
+        )
+
+    @property
     def num_reasoning_tokens(self) -> int:
         """Of all choices: tokens that the model thought and did not answer."""
         return sum(choice.num_reasoning_tokens for choice in self.choices)

@@ -41,11 +41,11 @@ def _check_message(message: Message, path: str) -> dict[str, Any]:
         raise RequestError(
             f"{path} must be an object with a role and a content, not {_kind(message)}", param=path
         )
-    if message.get("function_call"):
-        raise RequestError(
-            f"{path}.function_call is the older form; send tool_calls",
-            param=f"{path}.function_call",
-        )
+    for name, instead in (("function_call", "tool_calls"), ("audio", "its text")):
+        if message.get(name):
+            raise RequestError(
+                f"{path}.{name} is not taken here; send {instead}", param=f"{path}.{name}"
+            )
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         found = "is missing" if role is None else f"cannot be {_shown(role)}"
@@ -56,7 +56,7 @@ def _check_message(message: Message, path: str) -> dict[str, Any]:
     calls = message.get("tool_calls") if role == "assistant" else None
     # An answer that is nothing but calls has no text.
     is_silent = bool(calls) and message.get("content") is None
-    content = "" if is_silent else _text(message.get("content"), f"{path}.content")
+    content = "" if is_silent else _text(_said(message, role), f"{path}.content")
     check_unicode(content, f"{path}.content")
     checked["content"] = content
     if calls:
@@ -66,6 +66,13 @@ def _check_message(message: Message, path: str) -> dict[str, Any]:
     if role == "tool":
         checked |= _result(message, path)
     return checked
+
+
+def _said(message: Message, role: str) -> Any:
+    """The content; of an assistant that has refused, its refusal."""
+    content, refusal = message.get("content"), message.get("refusal")
+    is_refusal = role == "assistant" and content is None and isinstance(refusal, str)
+    return refusal if is_refusal else content
 
 
 def _reasoning(message: Message, path: str) -> dict[str, str]:
@@ -114,6 +121,8 @@ def _part(part: Any, path: str) -> str:
             f"{path}: {plural} are not supported (part of type {_shown(kind)}); send text parts",
             param=path,
         )
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
     if kind not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
         raise RequestError(
             f'{path} must be a text part, {{"type": "text", "text": "…"}}', param=path

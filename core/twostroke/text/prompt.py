@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 from twostroke.errors import RequestError
 from twostroke.text.hidden import HiddenTokens
 from twostroke.text.messages import Message, check_messages
-from twostroke.text.template import ChatTemplate
+from twostroke.text.template import ChatEnd, ChatTemplate
 from twostroke.text.tokenizer import Tokenizer
 from twostroke.text.tool_messages import in_plain_roles
 from twostroke.text.tools import Tool
@@ -64,6 +64,7 @@ def render_chat(
     messages: Sequence[Message],
     tools: Sequence[Tool] = (),
     variables: Mapping[str, Any] = MappingProxyType({}),
+    end: ChatEnd = ChatEnd.BEGUN,
 ) -> list[str]:
     """The text of a conversation, cut where it stops and begins to be the template's own.
 
@@ -71,7 +72,8 @@ def render_chat(
     number stands in for it while the template is rendered; those texts are the pieces with an odd
     index, which `encode_rendered` takes for plain text. `tools` are functions that the model is
     told of: by its template, or in a system message where the template has no form for them.
-    `variables` are values that the template may ask for (`check_variables`).
+    `variables` are values that the template may ask for (`check_variables`); `end` says where the
+    text ends.
 
     Raises:
         RequestError: no template, a malformed message, a refusal by the template.
@@ -96,8 +98,9 @@ def render_chat(
     given = {name: hidden.hide_all(value, "tool") for name, value in variables.items()}
     if template.takes_tools:
         offered = [tool.as_template() for tool in told] or None
-        return hidden.split(template.render_checked(checked, offered, given))
-    return hidden.split(template.render_checked(in_plain_roles(checked, told), None, given))
+        return hidden.split(template.render_checked(checked, offered, given, end=end))
+    plain = in_plain_roles(checked, told)
+    return hidden.split(template.render_checked(plain, None, given, end=end))
 
 
 def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenId, ...]:

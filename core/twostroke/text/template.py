@@ -6,6 +6,7 @@ it, within limits on time and size.
 
 from __future__ import annotations
 
+import enum
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,14 @@ _EXTRA_CHARS = 1_000_000
 _REASONING = ("thinking", "reasoning")  # names beside `reasoning_content`
 _SHORT_IDS = "length != 9"  # what Mistral's templates say of the ids of calls
 _COPIES = 4  # how often a template may repeat what it was given
+
+
+class ChatEnd(enum.Enum):
+    """How the text of a conversation ends."""
+
+    BEGUN = "begun"  # an answer is begun, as the template begins one
+    CLOSED = "closed"  # behind the last message
+    OPEN = "open"  # in the last message, which the answer goes on with
 
 
 class ChatTemplate:
@@ -81,15 +90,13 @@ class ChatTemplate:
         except BundleError as error:
             raise BundleError(f"{bundle.root}: {error}") from None
 
-    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+    def render(self, messages: Sequence[Message], *, end: ChatEnd = ChatEnd.BEGUN) -> str:
         """The text of a conversation, ready for an answer.
 
         Raises:
             RequestError: a message is malformed, or the template refuses the conversation.
         """
-        return self.render_checked(
-            check_messages(messages), add_generation_prompt=add_generation_prompt
-        )
+        return self.render_checked(check_messages(messages), end=end)
 
     def _shown(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Messages in the form that this template takes."""
@@ -102,7 +109,7 @@ class ChatTemplate:
         tools: list[dict[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
         *,
-        add_generation_prompt: bool = True,
+        end: ChatEnd = ChatEnd.BEGUN,
     ) -> str:
         """`render` for messages that `check_messages` has returned, with functions as `tools`.
 
@@ -116,17 +123,36 @@ class ChatTemplate:
             "messages": self._shown(messages),
             "tools": tools,
             "documents": None,
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": end is ChatEnd.BEGUN,
         }
         try:
             with limited(Budget(max_chars=_COPIES * num_chars + _EXTRA_CHARS)):
-                return self._template.render(names)
+                text = self._template.render(names)
         except TemplateLimitError as error:
             raise _refusal(f"was stopped: {error}") from None
         except MemoryError:
             raise _refusal("ran out of memory") from None
         except Exception as error:  # a template can raise anything that Python can
             raise _refusal(f"refuses this conversation: {_sentence(error)}") from None
+        return _left_open(text, messages[-1]) if end is ChatEnd.OPEN else text
+
+
+def _left_open(text: str, last: Mapping[str, Any]) -> str:
+    """`text` up to the end of what the last message says, as transformers cuts it.
+
+    Raises:
+        RequestError: the message says nothing, or not as it was sent.
+    """
+    said = last["content"]
+    start = text.rfind(said.strip())
+    if not said.strip() or "tool_calls" in last or start < 0:
+        why = "says nothing" if start >= 0 else "is not written as it was sent"
+        raise RequestError(
+            f"The last message cannot be gone on with: it {why}. Leave continue_final_message out.",
+            param="continue_final_message",
+        )
+    behind = said.lstrip() if text.startswith(said.lstrip(), start) else said.strip()
+    return text[: start + len(behind)]
 
 
 def _mentions(source: str, name: str) -> bool:

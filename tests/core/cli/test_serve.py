@@ -107,7 +107,7 @@ def test_devices_are_measured_unless_the_yaml_says_no(echo_bundle, monkeypatch, 
 
     asked, loads = [], []
     monkeypatch.setattr(Model, "from_config", lambda *_, **named: asked.append(named))
-    monkeypatch.setattr(server_run, "serve", lambda _, load, plugins: loads.append(load) or 0)
+    monkeypatch.setattr(server_run, "serve", lambda _, load, **more: loads.append(load) or 0)
     chosen = f"server.measure_device={str(setting).lower()}"
     assert main(["serve", "--set", chosen, "--set", f"models.0.source={echo_bundle}"]) == 0
     config = load_config(None, [chosen])
@@ -138,7 +138,7 @@ def test_no_thread_keeps_the_others_waiting_for_long(monkeypatch, echo_bundle, t
     write_config(tmp_path, echo_bundle)
     seen = []
 
-    def serve(config, *, load, plugins):
+    def serve(config, **more):
         seen.append(sys.getswitchinterval())
         return 0
 

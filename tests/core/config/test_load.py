@@ -199,3 +199,33 @@ def test_a_single_key_is_told_to_be_a_list_without_being_shown(write):
     assert problem.endswith("got one value; write [...]")
     (problem,) = problems(write("server: {keys: [4711]}\n"))
     assert problem.endswith("got another type; put the key in quotes")
+
+
+@pytest.mark.parametrize(
+    ("section", "told"),
+    [
+        ("tls: {certificate: a.pem}", "server.tls: certificate and key go together"),
+        ("tls: {ca: a.pem}", "server.tls: certificate and key go together"),
+        ("keys: [good, 'sha256:abc']", "server.keys: item 1 begins with sha256: but"),
+        ("insecure: [everything]", "server.insecure[0]: expected one of keys or tls"),
+    ],
+)
+def test_what_belongs_together_is_told_in_its_own_words(tmp_path, section, told):
+    path = tmp_path / "config.yaml"
+    path.write_text(f"server:\n  {section}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert f"{path}:2: {told}" in str(caught.value)
+    assert "abc" not in str(caught.value)
+
+
+def test_files_of_the_server_are_sought_beside_the_yaml(tmp_path, monkeypatch):
+    path = tmp_path / "etc" / "config.yaml"
+    path.parent.mkdir()
+    path.write_text("server: {key_file: k.json, tls: {certificate: /c.pem, key: k.pem}}\n")
+    monkeypatch.chdir(tmp_path)
+    server = load_config(path, ["server.tls.ca=ca.pem"]).server
+    assert server.key_file == str(path.parent / "k.json")
+    assert server.tls.certificate == "/c.pem"
+    assert server.tls.key == str(path.parent / "k.pem")
+    assert server.tls.ca == str(tmp_path / "ca.pem")

@@ -69,3 +69,12 @@ def test_many_distinct_tokens_are_remembered():
 def test_greedy_obeys_them(params, expected):
     state = SamplerState(SamplingParams(temperature=0.0, **params), (0,))
     assert sample(row(3, 2, 1)[None], [state]) == [expected]
+
+
+def test_what_ends_an_answer_is_held_back_until_it_is_long_enough():
+    penalties = Penalties(SamplingParams(min_tokens=2), [], stop_ids={1})
+    logits = np.array([0.0, 9.0, 1.0], dtype=np.float32)
+    for expected in (2, 2, 1):
+        assert penalties.apply(logits).argmax() == expected
+        penalties.add(expected)
+    assert np.isfinite(penalties.apply(logits)).all()

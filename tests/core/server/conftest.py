@@ -12,7 +12,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -76,6 +76,10 @@ class LiveServer:
     def call(self, function: Callable[[], Any]) -> None:
         """Runs a function in the server's loop."""
         self._loop.call_soon_threadsafe(function)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs a coroutine in the server's loop to its end."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)

@@ -85,7 +85,11 @@ def test_usage_comes_only_when_asked_for(live):
     *before, last = events(live.post("/v1/completions", asked))
     assert last["choices"] == []
     counts = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
-    assert last["usage"] == {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
+    assert last["usage"] == {
+        **counts,
+        "prompt_tokens_details": {"cached_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": 0},
+    }
     assert all(event["usage"] is None for event in before)
 
 
@@ -120,13 +124,9 @@ def test_a_client_sees_errors_as_what_they_are(client):
     with pytest.raises(openai.NotFoundError, match="'gpt-9' is not served here") as caught:
         client.chat.completions.create(model="gpt-9", messages=HI)
     assert caught.value.code == "model_not_found"
-    with pytest.raises(openai.BadRequestError, match="functions is not supported") as caught:
-        client.chat.completions.create(
-            model="echo",
-            messages=HI,
-            extra_body={"functions": [{"name": "f"}]},
-        )
-    assert caught.value.param == "functions"
+    with pytest.raises(openai.BadRequestError, match="audio is not supported") as caught:
+        client.chat.completions.create(model="echo", messages=HI, extra_body={"audio": {"a": 1}})
+    assert caught.value.param == "audio"
 
 
 def test_unknown_fields_are_ignored(live):

@@ -17,9 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from twostroke.config.schema import ServerConfig
-from twostroke.server.run import warn_of_open_door
-
 ON_WINDOWS = sys.platform == "win32"
 pytestmark = pytest.mark.skipif(ON_WINDOWS, reason="signals are sent the way of Unix")
 
@@ -102,31 +99,33 @@ def test_the_ready_line_names_models_and_the_port_that_was_taken(serve):
     assert any(line.endswith(": stopping\n") for line in served.log)
 
 
-@pytest.mark.parametrize(
-    ("host", "keys", "is_told"),
-    [
-        ("0.0.0.0", (), True),
-        ("::", (), True),
-        ("models.example", (), True),
-        ("0.0.0.0", ("key",), False),
-        ("127.0.0.1", (), False),
-        ("127.8.0.1", (), False),
-        ("::1", (), False),
-        ("localhost", (), False),
-    ],
-)
-def test_an_open_door_is_told_in_one_sentence(host, keys, is_told, caplog):
-    warn_of_open_door(ServerConfig(host=host, keys=keys))
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * is_told
-    assert all(f"server.host is {host} and" in text for text in caplog.messages)
+def test_an_open_door_is_refused_before_anything_is_loaded(serve, tmp_path):
+    served = serve(source=tmp_path / "nothing", server={"host": "0.0.0.0"})
+    assert served.exit_code() == 2
+    errors = "".join(served.log)
+    assert "the configuration has 2 problems" in errors
+    for way_out in ("server.keys", "server.key_file", "server.tls", "server.insecure", "127.0.0.1"):
+        assert way_out in errors
+    assert "nothing" not in errors
 
 
-def test_an_open_door_is_told_at_the_start(serve):
-    served = serve(server={"host": "0.0.0.0"})
+def test_the_yaml_may_insist_and_is_warned(serve):
+    served = serve(server={"host": "0.0.0.0", "insecure": ["keys", "tls"]})
     assert "on http://0.0.0.0:" in served.process.stdout.readline()
     served.process.send_signal(signal.SIGINT)
     assert served.exit_code() == 0
-    assert sum("WARNING" in line and "server.keys" in line for line in served.log) == 1
+    warnings = [line for line in served.log if "WARNING" in line]
+    assert [("without keys" in line, "without tls" in line) for line in warnings] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_a_key_file_that_is_missing_ends_the_start(serve, tmp_path):
+    served = serve(server={"key_file": "keys.json"})
+    assert served.exit_code() == 2
+    told = f"{tmp_path / 'keys.json'}: no such file; `twostroke key create"
+    assert any(told in line for line in served.log)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -45,3 +45,21 @@ async def test_under_nohup_a_closed_terminal_means_nothing():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, previous)
+
+
+async def test_sighup_asks_for_a_reload_and_is_no_stop():
+    asked = asyncio.Event()
+    with StopSignals(asked.set) as signals:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(asked.wait(), 60)
+        assert not signals.stop.is_set()
+
+
+async def test_a_terminal_that_was_closed_is_a_stop(monkeypatch):
+    asked = asyncio.Event()
+    monkeypatch.setattr("twostroke.server.signals._has_terminal", lambda: True)
+    with StopSignals(asked.set) as signals:
+        monkeypatch.setattr("twostroke.server.signals._has_terminal", lambda: False)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(signals.stop.wait(), 60)
+        assert not asked.is_set()

@@ -42,6 +42,6 @@ def test_it_answers(served):
 
 def test_its_errors_are_its_own(served):
     status, said = post(served, {"text": "Hi", "least": 1}, Authorization="Bearer secret")
-    assert (status, said["code"]) == (400, "invalid_request")
+    assert (status, said["code"]) == (400, "unknown_parameter")
     assert "'least' is not a field" in said["wrong"]
     assert post(served, {"text": "Hi"})[0] == 401

@@ -76,7 +76,7 @@ def test_a_key_may_come_in_the_header_of_any_surface(acme):
 
 def test_errors_look_like_those_of_the_surface_that_was_asked(acme):
     cases = [
-        (acme.post("/say", {"text": 5}, X_Acme_Key=KEY), 400, "invalid_request"),
+        (acme.post("/say", {"text": 5}, X_Acme_Key=KEY), 400, "invalid_type"),
         (acme.post("/say", "{", X_Acme_Key=KEY), 400, "invalid_request"),
         (acme.post("/say", {"text": "a"}), 401, "invalid_api_key"),
         (acme.get("/v1/say", X_Acme_Key=KEY), 405, "method_not_allowed"),

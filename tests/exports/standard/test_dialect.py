@@ -197,10 +197,26 @@ def test_other_precisions(precisions, precision):
     fused, standard = bundle.manifest.verifications
     assert standard.mean_kl == pytest.approx(fused.mean_kl, rel=0.5)
     for stroke in Stroke:
-        mine, theirs = (stored(proto(bundle, stroke, dialect)) for dialect in BOTH[::-1])
-        zeros = sum(int(length) for _, _, length in mine - theirs)
+        mine, theirs = (stored_bytes(proto(bundle, stroke, dialect)) for dialect in BOTH[::-1])
         assert theirs <= mine
-        assert zeros * 50 < (bundle.root / "weights.bin").stat().st_size  # what they add
+        zeros = len(mine - theirs)  # what they add
+        assert zeros * 50 < (bundle.root / "weights.bin").stat().st_size
+
+
+def stored_bytes(graph: onnx.GraphProto) -> set[int]:
+    """Which bytes of the data file a graph reads: one may read halves of what another reads."""
+    places = [range(int(at), int(at) + int(length)) for _, at, length in stored(graph)]
+    return {byte for place in places for byte in place}
+
+
+def test_gate_and_up_are_products_of_their_own(precisions):
+    for precision in ("int8", "int4"):
+        for stroke in Stroke:
+            fused, standard = (proto(precisions[precision], stroke, dialect) for dialect in BOTH)
+            num_layers = len(precisions[precision].manifest.kv_layers)
+            num_packed = sum(node.op_type == "MatMulNBits" for node in fused.node)
+            num_apart = sum(node.op_type == "MatMul" for node in standard.node)
+            assert num_apart == num_packed + (1 + 2) * num_layers  # attention's two are explicit
 
 
 def test_a_bundle_of_the_standard_dialect_alone(precisions):

@@ -81,6 +81,28 @@ class _Endpoint(Collector):
         for labels, count in list(self._counts.answers.items()):
             answers.add_metric(labels, count)
         yield answers
+        yield from self._of_keys()
+
+    def _of_keys(self) -> Iterator[Metric]:
+        """What each key was given; nothing where there are none."""
+        requests = CounterMetricFamily(
+            f"{PREFIX}key_requests",
+            "Answers by the name of the key and status.",
+            labels=["key", "status"],
+        )
+        tokens = CounterMetricFamily(
+            f"{PREFIX}key_tokens",
+            "Tokens by the name of the key and kind: prompt or completion.",
+            labels=["key", "kind"],
+        )
+        for family, counts in (
+            (requests, self._counts.key_requests),
+            (tokens, self._counts.key_tokens),
+        ):
+            for labels, count in list(counts.items()):
+                family.add_metric(labels, count)
+            if family.samples:
+                yield family
 
 
 class _Models(Collector):

@@ -64,11 +64,16 @@ def plain_attention(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
     _refuse_unknown(node)
     heads = _geometry(node)
     query, key, value = (_by_heads(ops, *part, heads.head_dim) for part in _parts(ops, node, heads))
+    scale = 1.0 / math.sqrt(heads.head_dim)
+    if "scale" in node.attributes:
+        scale = node.attributes["scale"].as_float()
     if _attribute(node, "do_rotary"):
         is_interleaved = bool(_attribute(node, "rotary_interleaved"))
         rotation = Rotation(required(node, 7), required(node, 8), is_interleaved)
-        query = rotation.apply(ops, query, heads.head_dim)
+        query = rotation.apply(ops, query, heads.head_dim, scale)
         key = rotation.apply(ops, key, heads.head_dim)
+    else:
+        query = ops("Mul", query, ops.scalar(scale, heads.dtype))
     keys = ops("Concat", required(node, 3), key, axis=2)  # [batch, kv_heads, total, head_dim]
     values = ops("Concat", required(node, 4), value, axis=2)
     scores = _scores(ops, node, heads, query, keys)  # [batch, heads, sequence, total]
@@ -142,11 +147,7 @@ def _together(ops: PlainOps, heads: _Heads, attended: ir.Value) -> ir.Value:
 def _scores(
     ops: PlainOps, node: ir.Node, heads: _Heads, query: ir.Value, keys: ir.Value
 ) -> ir.Value:
-    """Scaled, capped and masked: [batch, heads, sequence, total] float32."""
-    scale = 1.0 / math.sqrt(heads.head_dim)
-    if "scale" in node.attributes:
-        scale = node.attributes["scale"].as_float()
-    query = ops("Mul", query, ops.scalar(scale, heads.dtype))
+    """Capped and masked, of scaled queries: [batch, heads, sequence, total] float32."""
     is_grouped = ops.is_single_token and heads.num_groups > 1
     if is_grouped:
         query = ops("Reshape", query, ops.ints(0, heads.num_kv_heads, -1, heads.head_dim))

@@ -30,6 +30,7 @@ from twostroke_export.passes.standard.products import (
     plain_quantised_product,
 )
 from twostroke_export.passes.standard.rotation import plain_rotary_embedding
+from twostroke_export.passes.standard.unpack import unpack_pairs
 from twostroke_export.weights import WeightFile
 
 OPSET = 21  # the first whose DequantizeLinear has blocks; what a runtime lags behind, it lacks
@@ -62,6 +63,7 @@ def standardise(model: ir.Model, weights: WeightFile) -> None:
     """
     graph = model.graph
     ops = PlainOps(graph, weights)
+    unpack_pairs(model, weights)
     for node in list(graph):
         rewrite = REWRITES.get((node.domain, node.op_type))
         if rewrite is not None:

@@ -15,6 +15,7 @@ from twostroke.backends.discovery import load_plugins
 from twostroke.config.schema import Config
 from twostroke.errors import TwostrokeError
 from twostroke.model import Model
+from twostroke.server.reload import ConfigFile, Reload
 from twostroke.server.residency import Residency
 from twostroke.testing import echo
 
@@ -22,7 +23,7 @@ from twostroke.testing import echo
 class Many:
     """What a `LiveServer` serves, and how its models are loaded."""
 
-    def __init__(self, live: Any, config: Config) -> None:
+    def __init__(self, live: Any, config: Config, **more: Any) -> None:
         self.live = live
         self.models = live.registry
         self.loads: list[str] = []  # the names, in the order of their loads
@@ -34,7 +35,10 @@ class Many:
 
         async def make() -> None:
             self.models.serve(config)
-            self.residency = Residency(self.models, self.load, config.server.load_wait_s)
+            self.residency = Residency(self.models, self.load, config.server.load_wait_s, **more)
+            file = ConfigFile(None, self._read)
+            endpoint = self.live.endpoint
+            self._reload = Reload(config, file, endpoint, self.models, self.residency)
 
         self.run(make())
 
@@ -47,6 +51,22 @@ class Many:
         model = Model.from_config(settings.model, settings.scheduler, plugins=self._plugins)
         self.opened.append(model)
         return model
+
+    def reload(self, config: Config | TwostrokeError, *, wait: bool = True) -> None:
+        """Has the file say something else, or be wrong; waits until its models have come."""
+        self.file = config
+
+        async def reloading() -> None:
+            await self._reload.reread()
+            if wait:
+                await self._reload.settled()
+
+        self.run(reloading())
+
+    def _read(self) -> Config:
+        if isinstance(self.file, TwostrokeError):
+            raise self.file
+        return self.file
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Runs a coroutine in the server's loop and answers what it returns."""
@@ -103,9 +123,12 @@ def serve_many(make_server, config_of) -> Iterator[Callable[..., Many]]:
     """Makes live servers of `config_of(...)`; closed after the test. `start=False`: not loaded."""
     with ExitStack() as stack:
 
-        def make(*models: dict[str, Any], start: bool = True, **sections: Any) -> Many:
+        def make(
+            *models: dict[str, Any], start: bool = True, demand_of: Any = None, **sections: Any
+        ) -> Many:
             config = config_of(*models, **sections)
-            many = Many(make_server([], config.server), config)
+            more = {} if demand_of is None else {"demand_of": demand_of}
+            many = Many(make_server([], config.server), config, **more)
             stack.callback(lambda: many.run(many.residency.close()))
             stack.callback(many.may_load.set)
             if start:

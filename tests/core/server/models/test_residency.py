@@ -152,7 +152,7 @@ def test_an_unload_waits_for_what_runs_and_a_request_after_it_loads_anew(serve_m
     many = serve_many({"name": "a", "options": {"step_delay_s": 0.02}})
     with many.stream("a", "x" * 60) as raw:
         served = many.models.served["a"]
-        many.call(many.residency.begin, many.residency.unload(served))
+        many.call(many.residency.unload, served)
         wait_until(lambda: many.states() == {"a": "unloading"})
         statuses = [(m["name"], m["status"]) for m in many.health()["models"]]
         assert statuses == [("a", "unloading"), ("a", "unloading")]

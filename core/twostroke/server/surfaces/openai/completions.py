@@ -73,7 +73,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
     turn = await begin(request, wanted)
     echoed = _echoed(turn, prompts) if body.echo else [""] * len(turn.choices)
     if body.stream:
-        frames = CompletionFrames(turn, echoed, wants_usage=body.wants_usage)
+        frames = CompletionFrames(turn, body, echoed)
         return await stream(request, turn, frames)
     choices = []
     for number, whole in enumerate(await gather(turn)):
@@ -82,7 +82,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
             logprobs = await asyncio.to_thread(_whole_logprobs, turn, number, whole, echoed[number])
         text = echoed[number] + whole.text
         choices.append(_choice(text, whole.finished.reason, logprobs))
-    return json_reply(answer_body(turn, "text_completion", "cmpl", choices))
+    return json_reply(answer_body(turn, body, "text_completion", "cmpl", choices))
 
 
 def _echoed(turn: Turn, prompts: Sequence[Prompt]) -> list[str]:
@@ -156,9 +156,9 @@ class _Written:
 class CompletionFrames(SseFrames):
     """Chunks with text, the echoed prompt first; the finish reason comes last."""
 
-    def __init__(self, turn: Turn, echoed: Sequence[str], *, wants_usage: bool) -> None:
+    def __init__(self, turn: Turn, body: CompletionBody, echoed: Sequence[str]) -> None:
         """`echoed` is what each choice's text begins with."""
-        super().__init__(turn, "text_completion", "cmpl", wants_usage=wants_usage)
+        super().__init__(turn, body, "text_completion", "cmpl")
         self._echoed = echoed
         self._written = [_Written(len(text)) for text in echoed]
 

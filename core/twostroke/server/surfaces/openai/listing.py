@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{id}`."""
+"""`GET /v1/models` and `/v1/models/{id}`; clients of Anthropic's get them in its shape."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from typing import Any
 
 from aiohttp import web
 
-from twostroke.server.keys import MODELS
+from twostroke.server.model_for import named, usable
 from twostroke.server.replies import json_reply
 from twostroke.server.served import Served
+from twostroke.server.surfaces.anthropic.listing import is_anthropic, model_body, models_body
 
 
 async def list_models(request: web.Request) -> web.StreamResponse:
-    """Answers `GET /v1/models` with all that is served, loaded or not."""
-    data = [_model_body(served) for served in request.app[MODELS].served.values()]
-    return json_reply({"object": "list", "data": data})
+    """Answers `GET /v1/models` with all that the caller may use, loaded or not."""
+    listed = usable(request)
+    if is_anthropic(request):
+        return json_reply(models_body(listed))
+    return json_reply({"object": "list", "data": [_model_body(each) for each in listed]})
 
 
 async def show_model(request: web.Request) -> web.StreamResponse:
     """Answers `GET /v1/models/{id}`; an id may hold slashes and colons, raw or encoded."""
-    return json_reply(_model_body(request.app[MODELS].look_up(request.match_info["id"])))
+    served = named(request, request.match_info["id"])
+    return json_reply(model_body(served) if is_anthropic(request) else _model_body(served))
 
 
 def _model_body(served: Served) -> dict[str, Any]:

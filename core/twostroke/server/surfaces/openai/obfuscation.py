@@ -11,7 +11,7 @@ import secrets
 _STEP_BYTES = 16
 
 
-def obfuscation(text: str) -> str:
-    """Letters that fill `text` up to the next multiple of 16 bytes in UTF-8, at least one."""
-    num_missing = _STEP_BYTES - len(text.encode()) % _STEP_BYTES
+def obfuscation(num_bytes: int) -> str:
+    """Letters that fill so many bytes up to the next multiple of 16, at least one."""
+    num_missing = _STEP_BYTES - num_bytes % _STEP_BYTES
     return secrets.token_hex(_STEP_BYTES // 2)[:num_missing]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,6 +11,7 @@ from twostroke.errors import TwostrokeError
 from twostroke.server.fields import Int, QueueFields, SamplingFields
 from twostroke.server.replies import dump, timings_body, usage_body
 from twostroke.server.surface import error_body
+from twostroke.server.surfaces.openai.obfuscation import obfuscation
 from twostroke.server.turn import Turn
 from twostroke.types import FinishedEvent
 
@@ -21,6 +22,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
 
     include_usage: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class OpenAIFields(SamplingFields, QueueFields):
@@ -31,11 +33,19 @@ class OpenAIFields(SamplingFields, QueueFields):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     stop_token_ids: list[Int] | None = None
+    service_tier: (
+        Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None
+    ) = None
 
     @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with a chunk of token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def wants_obfuscation(self) -> bool:
+        """Whether chunks are filled up, so that their sizes say less."""
+        return bool(self.stream_options and self.stream_options.include_obfuscation)
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.
@@ -50,26 +60,29 @@ class OpenAIFields(SamplingFields, QueueFields):
 
 
 def answer_body(
-    turn: Turn, kind: str, prefix: str, choices: Sequence[dict[str, Any]]
+    turn: Turn, body: OpenAIFields, kind: str, prefix: str, choices: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """The body of whole answers. Of several, each also tells its own timings."""
     if len(choices) > 1:
         each = [timings_body(end.timings) for end in turn.ends]
         choices = [{**c, "timings": timings} for c, timings in zip(choices, each, strict=True)]
     return {
-        **_head(turn, kind, prefix),
+        **_head(turn, body, kind, prefix),
         "choices": [{**choice, "index": i} for i, choice in enumerate(choices)],
         "usage": usage_body(turn),
         "timings": timings_body(turn.timings),
     }
 
 
-def _head(turn: Turn, kind: str, prefix: str) -> dict[str, Any]:
+def _head(turn: Turn, body: OpenAIFields, kind: str, prefix: str) -> dict[str, Any]:
     return {
         "id": f"{prefix}-{turn.request_id}",
         "object": kind,
         "created": turn.created_at,
         "model": turn.model.name,
+        "system_fingerprint": turn.model.fingerprint,
+        # The tier that served it: there is one only.
+        **({} if body.service_tier is None else {"service_tier": "default"}),
     }
 
 
@@ -78,15 +91,18 @@ class SseFrames:
 
     content_type = "text/event-stream; charset=utf-8"
 
-    def __init__(self, turn: Turn, kind: str, prefix: str, *, wants_usage: bool) -> None:
+    def __init__(self, turn: Turn, body: OpenAIFields, kind: str, prefix: str) -> None:
         self._turn = turn
-        self._head = _head(turn, kind, prefix)
+        self._head = _head(turn, body, kind, prefix)
         # OpenAI sends `usage: null` in every other chunk once usage is asked for.
-        self._no_usage: dict[str, None] = {"usage": None} if wants_usage else {}
+        self._no_usage: dict[str, None] = {"usage": None} if body.wants_usage else {}
+        self._obfuscates = body.wants_obfuscation
 
     def chunk(self, index: int, choice: dict[str, Any], **more: Any) -> bytes:
         """One chunk of the choice `index`."""
         numbered = {**choice, "index": index}
+        if self._obfuscates:
+            more["obfuscation"] = obfuscation(len(dump(choice)))
         return _event({**self._head, "choices": [numbered], **self._no_usage, **more})
 
     def closing_chunks(

@@ -3,7 +3,27 @@
 from __future__ import annotations
 
 from twostroke.server.surface import Route, Surface
-from twostroke.server.surfaces.plain.generate import NDJSON, GenerateBody, generate
+from twostroke.server.surfaces.plain.generate import NDJSON, TEXT, GenerateBody, generate
+
+_ANSWER = {
+    "text": {"type": "string"},
+    "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
+    "num_prompt_tokens": {"type": "integer"},
+    "num_completion_tokens": {"type": "integer"},
+    "reasoning": {"type": "string"},
+    "tool_calls": {"type": "array", "items": {"type": "object"}},
+    "timings": {"type": "object"},
+}
+_REPLY = {
+    "type": "object",
+    "properties": {
+        "model": {"type": "string"},
+        "request_id": {"type": "string"},
+        **_ANSWER,
+        "choices": {"type": "array", "items": {"type": "object", "properties": _ANSWER}},
+    },
+    "required": ["model", "request_id", "num_prompt_tokens", "num_completion_tokens", "timings"],
+}
 
 SURFACE = Surface(
     name="plain",
@@ -16,7 +36,9 @@ SURFACE = Surface(
             generate,
             "The text that follows a prompt or a conversation.",
             body=GenerateBody,
-            streams=NDJSON,
+            reply=_REPLY,
+            streams=(TEXT, NDJSON),
+            example={"prompt": "The capital of France is", "max_tokens": 8},
         ),
     ),
 )

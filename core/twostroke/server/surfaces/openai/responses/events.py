@@ -110,5 +110,5 @@ class ResponseFrames:
         numbered = {**event, "sequence_number": self._num_sent}
         self._num_sent += 1
         if self._obfuscates and "delta" in event:
-            numbered["obfuscation"] = obfuscation(event["delta"])
+            numbered["obfuscation"] = obfuscation(len(event["delta"].encode()))
         return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), dump(numbered))

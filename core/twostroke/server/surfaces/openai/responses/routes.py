@@ -17,7 +17,7 @@ from twostroke.server.answers import answers
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.fields import check_shape
-from twostroke.server.keys import SCOPE
+from twostroke.server.keys import CALLER
 from twostroke.server.replies import dump, json_reply
 from twostroke.server.stream import stream
 from twostroke.server.surfaces.openai.responses.events import ResponseEvents, ResponseFrames
@@ -39,7 +39,7 @@ _MAX_LISTED, _NUM_LISTED = 100, 20
 async def create_response(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/responses`, streamed or whole."""
     body, given, turn = await _begun(request)
-    store, scope = request.app[RESPONSES], request[SCOPE]
+    store, scope = request.app[RESPONSES], request[CALLER].scope
     # What it takes is what was sent and what is answered: both were counted on their way.
     num_given = len(await request.read())
 
@@ -68,20 +68,20 @@ async def show_response(request: web.Request) -> web.StreamResponse:
         raise RequestError(
             "A stored response is not streamed again; ask for it without stream.", param="stream"
         )
-    stored = request.app[RESPONSES].find(request[SCOPE], request.match_info["id"])
+    stored = request.app[RESPONSES].find(request[CALLER].scope, request.match_info["id"])
     return json_reply(stored.body)
 
 
 async def delete_response(request: web.Request) -> web.StreamResponse:
     """Answers `DELETE /v1/responses/{id}`."""
     response_id = request.match_info["id"]
-    request.app[RESPONSES].delete(request[SCOPE], response_id)
+    request.app[RESPONSES].delete(request[CALLER].scope, response_id)
     return json_reply({"id": response_id, "object": "response", "deleted": True})
 
 
 async def list_input_items(request: web.Request) -> web.StreamResponse:
     """Answers `GET /v1/responses/{id}/input_items`: all that the response was given, in pages."""
-    store, scope = request.app[RESPONSES], request[SCOPE]
+    store, scope = request.app[RESPONSES], request[CALLER].scope
     stored = store.find(scope, request.match_info["id"])
     items = [*store.context(scope, stored.body["previous_response_id"]), *stored.given]
     order = request.query.get("order", "desc")
@@ -119,7 +119,7 @@ async def _begun(request: web.Request) -> tuple[ResponsesBody, list[Item], Turn]
     raw = await read_json(request)
     body = check_shape(ResponsesBody, raw)
     check_body(body, raw)
-    store, scope = request.app[RESPONSES], request[SCOPE]
+    store, scope = request.app[RESPONSES], request[CALLER].scope
     given = check_items(body.input, partial(store.find_item, scope))
     context = store.context(scope, body.previous_response_id)
     messages = messages_of([*context, *given])

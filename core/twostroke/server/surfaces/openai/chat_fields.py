@@ -1,0 +1,94 @@
+"""The body of `POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twostroke.errors import RequestError
+from twostroke.server.fields import Int, Messages
+from twostroke.server.surfaces.openai.functions import asked_functions
+from twostroke.server.surfaces.openai.shapes import OpenAIFields
+from twostroke.text.template import ChatEnd
+from twostroke.text.template_variables import check_variables
+from twostroke.text.tools import ToolUse, tool_use
+
+
+class ChatBody(OpenAIFields):
+    """The body of a chat request."""
+
+    messages: Messages
+    logprobs: bool | None = None
+    top_logprobs: Int | None = None
+    tools: Any = None  # `tool_use` checks it, and `tool_choice`
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: Any = None  # `check_variables` checks it
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    functions: Any = None  # `asked_functions` checks it, and `function_call`
+    function_call: Any = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+
+    def sampling(self) -> dict[str, Any]:
+        """What was given, by the names of `SamplingParams`.
+
+        Raises:
+            RequestError: alternatives are asked for without `logprobs`, or two fields contradict
+                each other.
+        """
+        given = super().sampling()
+        if self.logprobs:
+            given["logprobs"] = self.top_logprobs or 0
+        elif self.top_logprobs:
+            raise RequestError(
+                "top_logprobs needs logprobs; set logprobs to true.", param="top_logprobs"
+            )
+        return given
+
+    def variables(self) -> dict[str, Any]:
+        """Values for the chat template, for templates that ask for them.
+
+        Raises:
+            RequestError: they are wrong.
+        """
+        named = {"reasoning_effort": self.reasoning_effort, "verbosity": self.verbosity}
+        known = {name: value for name, value in named.items() if value is not None}
+        return check_variables({**known, **check_variables(self.chat_template_kwargs)})
+
+    @property
+    def has_older_form(self) -> bool:
+        """Whether functions are asked for as they were before there were tools."""
+        return bool(self.functions) or self.function_call is not None
+
+    def tool_use(self) -> ToolUse | None:
+        """The functions that may be called.
+
+        Raises:
+            RequestError: they are wrong, or come in both forms.
+        """
+        if not self.has_older_form:
+            return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
+        if self.tools or self.tool_choice is not None:
+            raise RequestError(
+                "functions and function_call are the older form of tools and tool_choice; send "
+                "one form only.",
+                param="functions",
+            )
+        return asked_functions(self.functions, self.function_call)
+
+    def end(self) -> ChatEnd:
+        """Where the text of the conversation ends.
+
+        Raises:
+            RequestError: two fields contradict each other.
+        """
+        if not self.continue_final_message:
+            return ChatEnd.CLOSED if self.add_generation_prompt is False else ChatEnd.BEGUN
+        if self.add_generation_prompt:
+            raise RequestError(
+                "add_generation_prompt begins a new message and continue_final_message goes on "
+                "with the last one; set one of them.",
+                param="add_generation_prompt",
+            )
+        return ChatEnd.OPEN
