@@ -35,7 +35,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast parity cases conformance webgpu lint format clean
+.PHONY: help serve test test-fast parity cases conformance webgpu browser vendor lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -73,6 +73,15 @@ $(WEBGPU_VENV)/.installed: pyproject.toml
 	"$(PYTHON)" -m venv $(WEBGPU_VENV)
 	$(WEBGPU_VENV)/bin/python -m pip --disable-pip-version-check install -q -e ".[webgpu]"
 	@touch $@
+
+# The page in a browser is tested where there is a Chromium; Debian's is one.
+browser:  ## install Chromium for the tests of the page (Debian; asks sudo where it must)
+	@if command -v chromium >/dev/null; then exit 0; fi; \
+	sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+	$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends chromium >/dev/null
+
+vendor:  ## put what the page has from npm, as pinned, into static/vendor (needs npm)
+	$(BIN)/python tests/core/server/page/vendored.py
 
 lint: $(INSTALLED)-dev  ## ruff and mypy --strict, changing nothing
 	$(BIN)/ruff check .

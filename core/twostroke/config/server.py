@@ -60,6 +60,13 @@ class ServerConfig(Section):
         description="open connections; above it the longest idle one is closed for a new one",
     )
     max_body: Bytes = Field(4 * 1024**2, description="largest request body, e.g. 4MiB")
+    resume_s: float = Field(
+        5.0,
+        ge=0,
+        le=600,
+        description="how long a lost connection to a stream of events (/generate) may be come back "
+        "to; the answer goes on meanwhile; 0: not at all, and its slot is free at once",
+    )
     stored_responses: Bytes = Field(
         64 * 1024**2,
         description="memory for responses (/v1/responses) that clients may come back to; the "

@@ -24,6 +24,7 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
             "requested": choice.requested,
             "backend": choice.backend.name,
             "device": choice.backend.device.name,
+            "device_memory_bytes": choice.backend.device.memory_bytes,
             "threads": _threads(choice.backend),
             "details": _details(choice.backend),
             "dialect": opened.graphs[stroke].dialect,

@@ -94,6 +94,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     """Adds what every answer carries, streams included; a signal of aiohttp's."""
     if REQUEST_ID in request:
         response.headers[REQUEST_ID_HEADER] = request[REQUEST_ID]
+        if "anthropic-version" in request.headers:  # clients that read it by another name
+            response.headers["Request-Id"] = request[REQUEST_ID]
     caller = request.get(CALLER)
     if caller is not None and caller.allowance is not None:
         response.headers.update(caller.allowance.headers())

@@ -51,7 +51,7 @@ class Route:
     handler: Handler
     summary: str
     body: type[BaseModel] | None = None
-    reply: type[Any] | Mapping[str, Any] | None = None
+    reply: Any = None
     streams: str | tuple[str, ...] | None = None
     aliases: tuple[str, ...] = ()
     is_open: bool = False

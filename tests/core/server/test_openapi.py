@@ -117,7 +117,9 @@ def test_fields_say_the_same_as_the_documentation(document):
     for name, meaning in rows:
         meanings.setdefault(name, set()).add(meaning)
     compared = 0
-    for name in ("GenerateBody", "ChatBody", "CompletionBody"):
+    for path in ("/generate", "/v1/chat/completions", "/v1/completions"):
+        asked = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        name = asked["schema"]["$ref"].split("/")[-1]
         for field, schema in document["components"]["schemas"][name]["properties"].items():
             if "description" in schema:
                 assert schema["description"] in meanings[field], field
