@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from twostroke.config.schema import ServerConfig
 
 SLOW = {"step_delay_s": 0.03}
@@ -219,10 +217,54 @@ def test_nothing_in_a_message_or_an_answer_is_ever_run(serve_echo, visit, wide_b
     assert "onerror" in answer.inner_text(), "what was written is shown as text"
 
 
-@pytest.mark.parametrize("name", ["echo", "org/name:tag"])
-def test_the_model_that_was_picked_answers(serve_echo, visit, name):
-    page = visit(serve_echo(name=name).url)
+def test_the_model_that_was_picked_answers(make_server, echo_model, visit):
+    live = make_server(["one", "org/two:tag"], ServerConfig(port=0))
+    one, two = echo_model("one"), echo_model("org/two:tag")
+    live.call(lambda: live.registry.add(one))
+    page = visit(live.url)
+    page.expects_errors = True  # /health is 503 until both are there
     page.page.wait_for_selector("#send:not([disabled])")
+    page.page.select_option("#model", "org/two:tag")
+    page.page.locator("#notice").get_by_text("being made ready").wait_for()
+    assert page.page.locator("#send").is_disabled()
+    live.call(lambda: live.registry.add(two))
     with page.page.expect_request("**/generate") as asked:
         page.ask("hello")
-    assert json.loads(asked.value.post_data)["model"] == name
+    assert json.loads(asked.value.post_data)["model"] == "org/two:tag"
+    assert "hello" in page.answer.inner_text()
+
+
+def test_what_a_model_thinks_first_is_kept_apart_and_not_sent_again(serve_echo, visit):
+    page = visit(serve_echo().url)
+    answer = page.ask("<think>a plan</think>the answer")
+    assert answer.locator("details").get_attribute("open") is None
+    assert "the answer" in answer.locator(".words").inner_text()
+    assert "a plan" not in answer.locator(".words").inner_text()
+    answer.locator("summary").click()
+    assert "a plan" in answer.locator("details").inner_text()
+    with page.page.expect_request("**/generate") as asked:
+        page.ask("go on")
+    sent = json.loads(asked.value.post_data)["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+    assert "a plan" not in sent[1]["content"]
+
+
+def test_what_was_never_answered_is_not_sent_again(serve_echo, visit):
+    live = serve_echo(fail_prefill_runs=[0])
+    page = visit(live.url)
+    page.expects_errors = True
+    page.ask("lost")
+    assert page.answer.locator(".problem").is_visible()
+    with page.page.expect_request("**/generate") as asked:
+        page.ask("found")
+    assert [m["content"] for m in json.loads(asked.value.post_data)["messages"]] == ["found"]
+
+
+def test_plain_text_goes_without_the_template(serve_echo, visit):
+    page = visit(serve_echo().url)
+    page.page.click("#open-settings")
+    page.page.check("#setting-plain")
+    page.page.get_by_text("Done").click()
+    answer = page.ask("once upon a time")
+    assert answer.locator(".words").inner_text() == "→once upon a time"
+    assert page.page.locator(".strip .chip.template").count() == 0

@@ -28,7 +28,7 @@ const models = new Models(settings, {
 const life = new Life(() => models.picked);
 
 const chat = new Conversation(
-  () => ({ ...pick(settings), model: models.picked?.name }),
+  () => ({ ...settings.all, model: models.picked?.name }),
   (what, answer) => hear(what, answer),
 );
 const composer = new Composer({ send: (text) => chat.say(text), stop: () => chat.stop() });
@@ -90,10 +90,6 @@ function ended(answer) {
   setText(byId("announcer"), record.problem ? "" : `${record.state === "stopped" ? "Stopped" : "Answer"}: ${answer.content}`);
   life.redraw();
   models.look(); // the memory has changed
-}
-
-function pick({ key, system, sampling }) {
-  return { key, system, sampling };
 }
 
 const switches = initSwitches();

@@ -2,11 +2,12 @@
 
 import { AskError, generate } from "./api.js";
 import { Record } from "./record.js";
+import { parted } from "./thoughts.js";
 
 export class Conversation {
   #abort = null;
 
-  /** `settings()` gives {key, model, system, sampling}. `told` is called with what happens:
+  /** `settings()` gives {key, model, system, isPlain, sampling}. `told` is called with what happens:
    *  "list" (messages came or went), "answer" (more of the last one), "end" (it ended). */
   constructor(settings, told) {
     this.messages = []; // {role, content, record of an answer}
@@ -50,15 +51,17 @@ export class Conversation {
   }
 
   async #answer() {
-    const { key, model, system, sampling } = this.settings();
-    const said = this.messages.map(({ role, content }) => ({ role, content }));
-    const sent = system ? [{ role: "system", content: system }, ...said] : said;
+    const { key, model, system, isPlain, sampling } = this.settings();
+    const said = answered(this.messages);
+    const withSystem = system ? [{ role: "system", content: system }, ...said] : said;
+    const sent = isPlain ? said.slice(-1) : withSystem; // plain: no template, nothing that was said before
+    const asked = isPlain ? { prompt: sent[0].content } : { messages: sent };
     const answer = { role: "assistant", content: "", record: new Record(sent) };
     this.messages.push(answer);
     const abort = (this.#abort = new AbortController());
     this.told("list", answer);
     try {
-      for await (const line of generate({ model, messages: sent, ...sampling }, key, abort.signal)) {
+      for await (const line of generate({ model, ...asked, ...sampling }, key, abort.signal)) {
         answer.content += answer.record.take(line);
         this.told("answer", answer);
       }
@@ -70,6 +73,18 @@ export class Conversation {
       this.told("end", answer);
     }
   }
+}
+
+/** What was said, without thoughts, and without questions that were never answered: templates want
+ *  turns that alternate. */
+function answered(messages) {
+  const said = [];
+  for (const { role, content } of messages) {
+    const { text } = parted(content);
+    if (role === "assistant" && !text) said.pop();
+    else said.push({ role, content: role === "user" ? content : text });
+  }
+  return said;
 }
 
 function asProblem(error) {

@@ -2,6 +2,7 @@
 
 import { h, setText } from "./dom.js";
 import { copyText, showMarkdown } from "./markdown.js";
+import { parted } from "./thoughts.js";
 import { count, duration, short } from "./words.js";
 
 const ENDS = {
@@ -16,6 +17,9 @@ export class MessageView {
     this.does = does;
     this.isUser = message.role === "user";
     this.body = h("div", { class: "body" });
+    this.words = h("div", { class: "words" });
+    this.thought = h("p", { class: "said" });
+    this.thoughts = h("details", { class: "thoughts" }, h("summary", {}, "What it thought first"), this.thought);
     this.foot = h("div", { class: "foot" });
     this.element = h(
       "li",
@@ -32,11 +36,19 @@ export class MessageView {
   draw() {
     const { content, record } = this.message;
     this.element.classList.toggle("running", record.isRunning);
-    if (content) showMarkdown(this.body, content);
+    if (content) this.#showAnswer(content);
     else if (record.isRunning) this.body.replaceChildren(h("p", { class: "waiting" }, waitingFor(record)));
     else this.body.replaceChildren();
     if (record.isRunning || this.foot.firstChild) return;
     this.#end(record);
+  }
+
+  #showAnswer(content) {
+    const { thought, text } = parted(content);
+    if (!this.words.isConnected) this.body.replaceChildren(this.words);
+    if (thought && !this.thoughts.isConnected) this.body.prepend(this.thoughts);
+    if (thought) setText(this.thought, thought);
+    showMarkdown(this.words, text || (thought ? "Thinking…" : content));
   }
 
   #end(record) {

@@ -9,6 +9,7 @@ const OUTAGES = ["unhealthy", "rebuilding", "failed"];
 
 export class Models {
   #timer = null;
+  #known = "";
 
   /** `refused` is called with an AskError where a key is wanted, `changed` after each look. */
   constructor(settings, { refused, changed }) {
@@ -39,11 +40,15 @@ export class Models {
   /** Looks at once, and from then on now and then. */
   async look() {
     clearTimeout(this.#timer);
+    if (document.hidden) return void (this.#timer = setTimeout(() => this.look(), SELDOM_MS));
     const seen = await health();
     this.isReached = seen !== null;
     if (seen) {
       this.memory = seen.memory;
       this.all = seen.models ?? [];
+      const known = this.all.map((model) => model.name).join("\n");
+      if (known !== this.#known) this.allowed = null; // the configuration was changed
+      this.#known = known;
       if (this.allowed === null) await this.#askWhatIsAllowed();
     }
     this.#show();
@@ -58,9 +63,7 @@ export class Models {
 
   async #askWhatIsAllowed() {
     try {
-      const names = await listModels(this.settings.key);
-      const isComplete = this.all.every((model) => model.status !== "loading");
-      this.allowed = isComplete ? names : null; // what loads is not among them yet
+      this.allowed = await listModels(this.settings.key);
     } catch (error) {
       if (error.wantsKey) {
         this.allowed = [];
@@ -70,7 +73,8 @@ export class Models {
   }
 
   #show() {
-    const names = this.all.map((model) => model.name).filter((name) => this.#isAllowed(name));
+    const all = new Set(this.all.map((model) => model.name)); // one that leaves memory is there twice
+    const names = [...all].filter((name) => this.#isAllowed(name));
     const shown = [...this.select.options].map((option) => option.value);
     if (names.length && names.join("\n") !== shown.join("\n")) {
       const before = this.select.value;
@@ -92,8 +96,9 @@ export class Models {
     if (!this.isReached) return "The server does not answer. This page tries again by itself.";
     const model = this.picked;
     if (!model) return "This server has no model.";
-    if (model.status === "loading") return `The model is being made ready: ${model.stage}. You can write already.`;
-    if (OUTAGES.includes(model.status)) return `The model is ${model.status}: ${model.health?.reason ?? "see the server's log"}`;
+    if (model.status === "loading") return `The model is being made ready: ${model.stage ?? "it begins"}. You can write already.`;
+    if (OUTAGES.includes(model.status)) return `The model is ${model.status}: ${model.health?.reason ?? model.reason ?? "see the server's log"}`;
+    if (model.status === "unloaded") return "This model is not in memory: your first message brings it there.";
     return "";
   }
 }

@@ -9,6 +9,7 @@ const FIELDS = [
   { name: "top_p", label: "Top p", min: 0, max: 1, step: 0.05, help: "Only the likeliest tokens that together have this probability." },
   { name: "max_tokens", label: "Most tokens", min: 1, step: 1, help: "Where an answer is cut off. Empty: at the end of the context." },
   { name: "seed", label: "Seed", min: 0, step: 1, help: "The same number gives the same answer. Empty: another one each time." },
+  { name: "plain", label: "Go on with plain text", type: "checkbox", help: "Without the chat template, and without what was said before: for models that were not made for chats, and to see the difference." },
 ];
 const NUMBERS = FIELDS.filter((field) => field.step).map((field) => field.name);
 
@@ -34,6 +35,16 @@ export class Settings {
 
   get system() {
     return this.#inputs.system.value.trim();
+  }
+
+  /** All of it, for a request. */
+  get all() {
+    const { key, system, isPlain, sampling } = this;
+    return { key, system, isPlain, sampling };
+  }
+
+  get isPlain() {
+    return this.#inputs.plain.checked;
   }
 
   /** What was set, by the names of the API; what is empty is the model's own. */
@@ -70,11 +81,12 @@ export class Settings {
 
   #reset() {
     for (const name of [...NUMBERS, "system"]) this.#inputs[name].value = "";
+    this.#inputs.plain.checked = false;
     this.#keep();
   }
 
   #keep() {
-    const values = Object.entries(this.#inputs).map(([name, input]) => [name, input.value]);
+    const values = Object.entries(this.#inputs).map(([name, input]) => [name, valueOf(input)]);
     try {
       sessionStorage.setItem("settings", JSON.stringify(Object.fromEntries(values)));
     } catch {
@@ -85,9 +97,16 @@ export class Settings {
   #restore() {
     try {
       const kept = JSON.parse(sessionStorage.getItem("settings") ?? "{}");
-      for (const [name, input] of Object.entries(this.#inputs)) input.value = kept[name] ?? "";
+      for (const [name, input] of Object.entries(this.#inputs)) {
+        if (input.type === "checkbox") input.checked = kept[name] === true;
+        else input.value = kept[name] ?? "";
+      }
     } catch {
       // As above, or written by another version of the page.
     }
   }
+}
+
+function valueOf(input) {
+  return input.type === "checkbox" ? input.checked : input.value;
 }
