@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from aiohttp import web
 
 from twostroke.api_keys import Admission, Caller
+from twostroke.server.cors import Cors
 from twostroke.server.in_flight import InFlight
 from twostroke.server.models import Models
 from twostroke.server.turn import Turn
@@ -20,6 +21,7 @@ METRICS_PATH = "/metrics"
 # Of a request: set by the middleware, and the turn by the surface that makes it.
 REQUEST_ID = web.RequestKey("request_id", str)
 CALLER = web.RequestKey("caller", Caller)  # who asks; see `access.Guard.check`
+CORS = web.RequestKey("cors", Cors)  # what a page of another site may read
 ADMISSION = web.RequestKey("admission", Admission)  # set by `begin`, ended by the middleware
 ARRIVED_AT = web.RequestKey("arrived_at", float)  # time.monotonic()
 LEASES = web.RequestKey("leases", ExitStack)  # models that the request keeps in memory

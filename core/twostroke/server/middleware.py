@@ -21,6 +21,7 @@ from twostroke.server.keys import (
     ADMISSION,
     ARRIVED_AT,
     CALLER,
+    CORS,
     HEALTH_PATH,
     METRICS_PATH,
     REQUEST_ID,
@@ -50,6 +51,8 @@ def make_middleware(
     """The one middleware of an application."""
 
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if (reply := guard.cors.preflight(request)) is not None:
+            return reply
         if request.path == HEALTH_PATH:
             return await handler(request)
         route = routing.route_of(request)
@@ -73,6 +76,7 @@ def make_middleware(
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         request[REQUEST_ID] = new_id()
         request[ARRIVED_AT] = time.monotonic()
+        request[CORS] = guard.cors
         try:
             response = await _with_json_errors(
                 request, routing.error_body_of(request), lambda: guarded(request, handler)
@@ -99,6 +103,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     caller = request.get(CALLER)
     if caller is not None and caller.allowance is not None:
         response.headers.update(caller.allowance.headers())
+    if CORS in request:
+        request[CORS].add_headers(request, response)
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Server"] = "twostroke"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twostroke.server import admin
 from twostroke.server.description import Description
 from twostroke.server.docs_page import docs_file, docs_page
 from twostroke.server.health import health
@@ -16,9 +17,10 @@ _HEALTH = {
         "status": {"enum": ["ok", "loading", "unhealthy", "stopping"]},
         "num_requests_in_flight": {"type": "integer"},
         "memory": {"type": "object"},
+        "config": {"type": "object"},
         "models": {"type": "array", "items": {"type": "object"}},
     },
-    "required": ["status", "num_requests_in_flight", "memory", "models"],
+    "required": ["status", "num_requests_in_flight", "memory", "config", "models"],
 }
 
 
@@ -69,5 +71,6 @@ def operations(metrics: MetricsPage, description: Description) -> Surface:
                 streams=("text/css", "text/javascript"),
                 is_open=True,
             ),
+            *admin.ROUTES,
         ),
     )
