@@ -103,13 +103,14 @@ class CpuBackend:
         # decode on the machines measured. Read by ONNX Runtime when a session is made.
         os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
         onnxruntime()
+        # The pool that sessions join from now on; one that comes later is not theirs.
+        self._num_shared = num_shared_threads()
 
     @property
     def threads(self) -> Threads:
         """What operators run in: the process's pool where it has one, else the session's own."""
-        shared = num_shared_threads()
-        if shared is not None:
-            return Threads(shared, is_shared=True)
+        if self._num_shared is not None:
+            return Threads(self._num_shared, is_shared=True)
         own = self.options["intra_op_threads"] or cpu_facts.num_usable_threads()
         return Threads(own, is_shared=False)
 

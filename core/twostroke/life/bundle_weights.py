@@ -36,7 +36,7 @@ def loaded_bytes(
 
     `packs`: products are packed anew, by each session for itself unless it `shares` them. What is
     read where it was stored is mapped from the bundle and counts once. Without `packs` each session
-    loads a copy of all that it reads.
+    loads a copy of all that it reads, unless they share it.
 
     Raises:
         BundleError: a file cannot be read.
@@ -49,10 +49,10 @@ def loaded_bytes(
         for tensor in read_weights(path):
             weights = _weigh(tensor, vocab_size, packs)
             place = (str(path.parent), *tensor.place)
-            if weights.packed_bytes and not (packs and shares and place in packed):
+            if weights.packed_bytes and not (shares and place in packed):
                 total += weights.packed_bytes
                 packed.add(place)
-            if weights.in_place_bytes and not (packs and place in mapped):
+            if weights.in_place_bytes and not ((packs or shares) and place in mapped):
                 total += weights.in_place_bytes
                 mapped.add(place)
         added.append(total)

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from twostroke.server import page
 from twostroke.server.surface import Surface, check_routes
-from twostroke.server.surfaces import anthropic, ollama, openai, plain
+from twostroke.server.surfaces import anthropic, llama_cpp, ollama, openai, plain
 
-BUILT_IN = (plain.SURFACE, openai.SURFACE, anthropic.SURFACE, ollama.SURFACE)
+BUILT_IN = (
+    page.SURFACE,
+    plain.SURFACE,
+    openai.SURFACE,
+    anthropic.SURFACE,
+    ollama.SURFACE,
+    llama_cpp.SURFACE,
+)
 
 
 def all_surfaces(of_plugins: Mapping[str, Surface]) -> tuple[Surface, ...]:

@@ -13,7 +13,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import AsyncGenerator, Awaitable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import Protocol, runtime_checkable
 
@@ -29,6 +29,8 @@ from twostroke.types import FinishedEvent, ProgressEvent
 logger = logging.getLogger("twostroke.server")
 WRITE_TIMEOUT_S = 60.0  # a client that reads nothing for this long is let go
 _FAULT_TIMEOUT_S = 5.0
+# Browsers drop what a script has not read yet when its connection breaks; the reason goes ahead.
+_FAULT_HEAD_START_S = 0.1
 
 
 class Frames(Protocol):
@@ -72,27 +74,52 @@ async def stream(request: web.Request, turn: Turn, frames: Frames) -> web.Stream
         TwostrokeError: the turn failed before its first event; nothing was sent.
         ConnectionError: the stream was cut after that.
     """
+    turn.note_blocked(0.0)
+    written = frames_of(turn, frames)
+    return await send(
+        request, written, frames.content_type, fault=frames.fault, note_blocked=turn.note_blocked
+    )
+
+
+async def send(
+    request: web.Request,
+    written: AsyncGenerator[bytes, None],
+    content_type: str,
+    *,
+    fault: Callable[[TwostrokeError], bytes],
+    note_blocked: Callable[[float], None],
+) -> web.StreamResponse:
+    """Answers `request` with what is written, and closes that.
+
+    `fault` is the frame that tells of an error; `note_blocked` is told of the seconds in which the
+    client kept it waiting.
+
+    Raises:
+        TwostrokeError: from `written`, before anything was sent.
+        ConnectionError: the stream was cut after that.
+    """
     response = web.StreamResponse(
         headers={
-            "Content-Type": frames.content_type,
+            "Content-Type": content_type,
             "Cache-Control": "no-cache",
             "X-Accel-Buffering": "no",  # nginx would collect the chunks otherwise
         }
     )
-    turn.note_blocked(0.0)
     try:
-        async with aclosing(_frames(turn, frames)) as written:
+        async with aclosing(written):
             async for frame in written:
-                turn.note_blocked(await _send(request, response, frame))
+                note_blocked(await _send(request, response, frame))
+        if not response.prepared:
+            await _send(request, response, b"")  # there was nothing to be written
         await _within(WRITE_TIMEOUT_S, response.write_eof())
     except BaseException as error:
         if response.prepared:
-            await _break_off(request, response, frames, error)
+            await _break_off(request, response, fault, error)
         raise
     return response
 
 
-async def _frames(turn: Turn, frames: Frames) -> AsyncGenerator[bytes, None]:
+async def frames_of(turn: Turn, frames: Frames) -> AsyncGenerator[bytes, None]:
     """The frames in order; the first is yielded only once the first event is there."""
     begun: set[int] = set()
     async with aclosing(answers(turn)) as events:
@@ -145,7 +172,10 @@ async def _within(timeout_s: float, writing: Awaitable[None]) -> None:
 
 
 async def _break_off(
-    request: web.Request, response: web.StreamResponse, frames: Frames, error: BaseException
+    request: web.Request,
+    response: web.StreamResponse,
+    fault: Callable[[TwostrokeError], bytes],
+    error: BaseException,
 ) -> None:
     """Ends a stream that has begun, so that no client takes it for complete.
 
@@ -157,8 +187,11 @@ async def _break_off(
         is_known = isinstance(error, TwostrokeError)
         known = error if isinstance(error, TwostrokeError) else EngineError("Internal error.")
         logger.warning("%s: %s", request[REQUEST_ID], error, exc_info=None if is_known else error)
+        told = fault(known)
         with suppress(ConnectionError):
-            await _within(_FAULT_TIMEOUT_S, response.write(frames.fault(known)))
+            await _within(_FAULT_TIMEOUT_S, response.write(told))
+        if told:
+            await asyncio.sleep(_FAULT_HEAD_START_S)
     _cut(request, flush=is_fault)
     if is_fault:
         raise ConnectionAbortedError(f"cut after a fault: {error}") from error

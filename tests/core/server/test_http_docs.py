@@ -173,6 +173,8 @@ def events(kind: str, text: str) -> list[Any]:
         lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line.strip()]
         assert lines.pop().strip() == "[DONE]"
         return [json.loads(line) for line in lines]
+    if kind == "events":
+        return [json.loads(each.split("\ndata: ")[1]) for each in text.strip().split("\n\n")]
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -181,6 +183,7 @@ def test_an_example_is_answered_as_the_page_says(named, command, kind, answer):
     reply = named.ask(*_in_order(asked(command)))
     assert (reply.status == 400) == ('{"error"' in answer), reply.body
     types = {"text": "text/plain", "ndjson": "application/x-ndjson", "sse": "text/event-stream"}
+    types["events"] = types["sse"]
     assert reply.headers["Content-Type"].startswith(types.get(kind, "application/json"))
     body = reply.body.decode()
     if kind == "json":

@@ -122,6 +122,13 @@ def test_models_that_a_key_may_not_use_are_refused_and_not_shown(keys):
         listed[name] = live.get("/v1/models", Authorization=f"Bearer {name}").json()["data"]
     assert [len(each) for each in listed.values()] == [0, 1]
     assert live.get("/v1/models/echo", Authorization="Bearer alice").status == 403
+    for path, name in (("/v1/models", "data"), ("/api/tags", "models"), ("/api/ps", "models")):
+        assert live.get(path, x_api_key="alice", anthropic_version="1").json()[name] == []
+        assert len(live.get(path, x_api_key="bob", anthropic_version="1").json()[name]) == 1
+    for path in ("/api/show", "/api/chat", "/api/generate"):
+        assert ask(live, "alice", path, {"model": "echo"}).status == 403
+    counted = {"model": "echo", **CHAT}
+    assert ask(live, "alice", "/v1/messages/count_tokens", counted).status == 403
     assert live.get("/v1/models/echo", Authorization="Bearer bob").status == 200
 
 

@@ -28,6 +28,7 @@ TWO_CALLS = (
 def test_a_text(claude, stream):
     message = ask(claude, "hi", stream=stream)
     assert message.id.startswith("msg_")
+    assert stream or message.id == f"msg_{message._request_id}"
     assert (message.type, message.role, message.model) == ("message", "assistant", "echo")
     assert [(block.type, block.text) for block in message.content] == [("text", "→hi")]
     assert (message.stop_reason, message.stop_sequence) == ("end_turn", None)

@@ -20,7 +20,7 @@ BAD = {
     "messages[0].content[0].text": {"messages": [user([{"type": "text", "text": 5}])]},
     "messages[0].content": {"messages": [user([])]},
     "messages[0].role": {"messages": [{"role": "robot", "content": "x"}]},
-    "messages[1].role": {"messages": [user("x"), {"role": "assistant", "content": "It"}]},
+    "messages[0]": {"messages": [{"role": "assistant", "content": "It"}]},
     "messages": {"messages": []},
     "max_tokens": {"max_tokens": "many"},
     "system[0]": {"system": [IMAGE]},
@@ -47,6 +47,7 @@ def test_bad_bodies_are_refused_by_the_name_of_the_field(scripted, stream, named
     assert (told["type"], told["error"]["type"]) == ("error", "invalid_request_error")
     field = named if named != "is too long" else "2048"
     assert field.split("[")[0] in told["error"]["message"]
+    assert (named == "is too long") == told["error"]["message"].startswith("prompt is too long")
 
 
 def test_max_tokens_is_required(scripted):

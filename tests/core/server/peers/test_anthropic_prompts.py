@@ -97,3 +97,14 @@ def test_results_hold_text_or_blocks_or_nothing(telling):
 )
 def test_what_the_template_is_told_of_thinking_and_tools(telling, asked, told):
     assert telling(user("x"), **asked) == f"[user:x]{told}"
+
+
+def test_the_answer_goes_on_from_what_the_assistant_has_begun(telling):
+    call = {"type": "tool_use", "id": "t1", "name": "now", "input": {}}
+    begun = {"role": "assistant", "content": [{"type": "text", "text": "It is"}]}
+    assert telling(user("?"), begun) == "[user:?][assistant:It is"
+    blank = {"role": "assistant", "content": " "}
+    assert telling(user("?"), blank) == "[user:?]"
+    for bad in ([user("?"), {"role": "assistant", "content": [call]}], [begun]):
+        with pytest.raises(anthropic.BadRequestError, match="goes on from text"):
+            telling(*bad)

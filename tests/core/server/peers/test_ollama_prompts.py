@@ -101,3 +101,8 @@ def test_a_model_without_a_template_is_given_the_prompt_as_it_is(serve_template)
         assert generate(client, "hi")[0] == "→hi"
         with pytest.raises(ollama.ResponseError, match="no chat template"):
             chat(client, "hi")
+
+
+def test_the_answer_goes_on_from_what_the_assistant_has_begun(telling):
+    begun = {"role": "assistant", "content": "It is"}
+    assert telling.chat("echo", [user("?"), begun]).message.content == "→[user:?][assistant:It is"

@@ -41,12 +41,13 @@ def conversation(system: Any, messages: Sequence[Mapping[str, Any]]) -> list[dic
     for number, message in enumerate(messages):
         for turn in _turns(message, f"messages[{number}]"):
             _add(turns, turn)
-    if turns[-1]["role"] == "assistant":
+    if turns[-1]["role"] == "assistant" and ("tool_calls" in turns[-1] or len(turns) == 1):
         last = f"messages[{len(messages) - 1}]"
         raise RequestError(
-            f"{last} is the assistant's: an answer that goes on from it is not made here. "
-            "End with a message of the user.",
-            param=f"{last}.role",
+            f"{last} is the assistant's and "
+            f"{'has calls' if len(turns) > 1 else 'the only one'}: an answer goes on from text "
+            "behind other messages. End with a message of the user.",
+            param=last,
         )
     return turns
 

@@ -28,7 +28,7 @@ class PromptFields(BaseModel):
     model: str | None = None
     """which one; may be left out where one is served"""
     messages: Messages
-    """the conversation, which does not end with the assistant's"""
+    """the conversation; the answer goes on from a last message that is the assistant's"""
     system: Any = None
     """the message of the system: a string, or blocks of text"""
     tools: Any = None

@@ -9,6 +9,7 @@ from aiohttp import web
 from twostroke.server.answers import gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
+from twostroke.server.chat_end import ended
 from twostroke.server.fields import check_shape
 from twostroke.server.model_for import model_for
 from twostroke.server.replies import json_reply
@@ -23,15 +24,17 @@ async def messages(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/messages`, streamed or whole."""
     body = check_shape(MessagesBody, await read_json(request))
     body.refuse_unsupported()
+    prompt, end = ended(body.conversation())
     wanted = Wanted(
         body.model,
-        [body.conversation()],
+        [prompt],
         body.sampling(),
         body.scheduled,
         constraint=body.constraint(),
         tools=body.tool_use(),
         reads_sections=True,
         variables=body.variables(),
+        end=end,
     )
     turn = await begin(request, wanted)
     shows_thinking = body.shows_thinking
@@ -45,8 +48,9 @@ async def count_tokens(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/messages/count_tokens` with what the model would be given to read."""
     body = check_shape(PromptFields, await read_json(request))
     model = await model_for(request, body.model)
-    prompt, tools, variables = body.conversation(), body.tool_use(), body.variables()
-    ids = await asyncio.get_running_loop().run_in_executor(
-        threads_for(prompt), model.encode, prompt, tools, variables
+    prompt, end = ended(body.conversation())
+    tools, variables = body.tool_use(), body.variables()
+    ids, _ = await asyncio.get_running_loop().run_in_executor(
+        threads_for(prompt), model.encode_timed, prompt, tools, variables, end
     )
     return json_reply({"input_tokens": len(ids)})

@@ -14,6 +14,7 @@ from twostroke.model import Model
 from twostroke.server.answers import gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
+from twostroke.server.chat_end import ended
 from twostroke.server.fields import check_shape
 from twostroke.server.keys import MODELS
 from twostroke.server.model_for import model_for
@@ -35,7 +36,7 @@ async def chat(request: web.Request) -> web.StreamResponse:
     model, load_s = await _model(request, body)
     if not body.messages:
         return _loaded(body, model, message_piece)
-    prompt = conversation(body.messages)
+    prompt, end = ended(conversation(body.messages))
     wanted = Wanted(
         model.name,
         [prompt],
@@ -45,6 +46,7 @@ async def chat(request: web.Request) -> web.StreamResponse:
         tools=body.tool_use(),
         reads_sections=True,
         variables=body.variables(model),
+        end=end,
     )
     return await _answer(request, body, wanted, Writing(message_piece, load_s))
 
@@ -112,8 +114,7 @@ def _loaded(body: AnswerFields, model: Model, piece: Piece) -> web.Response:
             "Models leave memory when the YAML says so (models[].keep_alive_s), not when a client "
             "does: keep_alive 0 without anything to answer is refused.",
             param="keep_alive",
-            status=501,
-            code="not_implemented",
+            code="unsupported_parameter",
         )
     name = body.model or tagged_name(model.name)
     return json_reply({**head(name), **piece("", "", ()), "done": True, "done_reason": "load"})

@@ -6,11 +6,10 @@ make the answer another one is refused by name. Silently different is the worst 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from twostroke.errors import RequestError
+from twostroke.server.harmless import refuse_unless_harmless
 
 # The values that ask for nothing; null always does.
 HARMLESS: dict[str, tuple[Any, ...]] = {
@@ -65,18 +64,4 @@ def refuse_unsupported(body: Mapping[str, Any], taken: Collection[str] = ()) -> 
     Raises:
         RequestError: names the field and the values that are taken.
     """
-    for name in (body.keys() & HARMLESS.keys()).difference(taken):
-        value, harmless = body[name], HARMLESS[name]
-        if value is None or any(_same(value, allowed) for allowed in harmless):
-            continue
-        only = f"; only {' or '.join(map(json.dumps, harmless))} is taken" if harmless else ""
-        raise RequestError(
-            f"{name} is not supported by this server{only}. Leave it out.",
-            param=name,
-            code="unsupported_parameter",
-        )
-
-
-def _same(value: Any, allowed: Any) -> bool:
-    """Equality in JSON's sense: in Python False equals 0, in a body it does not."""
-    return type(value) is type(allowed) and bool(value == allowed)
+    refuse_unless_harmless(body, HARMLESS, taken)

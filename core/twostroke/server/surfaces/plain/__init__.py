@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from twostroke.server.surface import Route, Surface
-from twostroke.server.surfaces.plain.generate import NDJSON, TEXT, GenerateBody, generate
+from twostroke.server.surfaces.plain.generate import NDJSON, SSE, TEXT, GenerateBody, generate
+from twostroke.server.surfaces.plain.held import set_up_held
 
 _ANSWER = {
     "text": {"type": "string"},
@@ -37,8 +38,9 @@ SURFACE = Surface(
             "The text that follows a prompt or a conversation.",
             body=GenerateBody,
             reply=_REPLY,
-            streams=(TEXT, NDJSON),
+            streams=(TEXT, NDJSON, SSE),
             example={"prompt": "The capital of France is", "max_tokens": 8},
         ),
     ),
+    set_up=set_up_held,
 )

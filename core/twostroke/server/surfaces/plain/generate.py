@@ -6,15 +6,16 @@ The body is `{"prompt": …}` or `{"messages": […]}` with the fields of `Sampl
 the answer must look like; a bad one is a 400 before any byte of the answer. With messages, `tools`,
 `tool_choice` and `parallel_tool_calls` are OpenAI's; JSON and the last line of NDJSON then hold
 `reasoning` and `tool_calls`, and the text of JSON is without them. `n` asks for several answers.
-`progress` and `show_prompt` add lines to NDJSON.
+`progress` and `show_prompt` add lines to NDJSON and to events.
 What comes back depends on `Accept` and `"stream"` (`frames` writes it):
 
 | Accept | "stream" | answer |
 |---|---|---|
 | anything else, or none | true (default) | text/plain, each token a chunk of its own |
 | application/x-ndjson | true (default) | one JSON object a token, and a last one with the facts |
+| text/event-stream | true (default) | the same objects as events, with ids to come back to |
 | application/json | unset or false | one JSON object with the whole text |
-| application/x-ndjson | false | the same JSON object |
+| application/x-ndjson, text/event-stream | false | the same JSON object |
 | anything else, or none | false | text/plain, the whole text |
 """
 
@@ -34,6 +35,7 @@ from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields, check_shape
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
+from twostroke.server.surfaces.plain.events import resume_events, send_events
 from twostroke.server.surfaces.plain.frames import (
     NdjsonFrames,
     TextFrames,
@@ -48,6 +50,7 @@ from twostroke.types import ConstraintKind
 
 TEXT = "text/plain"
 NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
 JSON = "application/json"
 
 
@@ -110,7 +113,7 @@ def check_lines(body: GenerateBody, accepted: str) -> None:
     Raises:
         RequestError: lines are asked for and the answer has none.
     """
-    has_lines = accepted == NDJSON and body.stream is not False
+    has_lines = accepted in (NDJSON, SSE) and body.stream is not False
     for name in ("progress", "show_prompt"):
         if getattr(body, name) and not has_lines:
             raise RequestError(
@@ -122,8 +125,11 @@ def check_lines(body: GenerateBody, accepted: str) -> None:
 
 async def generate(request: web.Request) -> web.StreamResponse:
     """Answers `POST /generate`."""
-    body = check_shape(GenerateBody, await read_json(request))
     accepted = preferred(request.headers.get("Accept", ""))
+    last_id = request.headers.get("Last-Event-ID")
+    if last_id and accepted == SSE:
+        return await resume_events(request, last_id)
+    body = check_shape(GenerateBody, await read_json(request))
     if accepted == JSON and body.stream:
         raise RequestError(
             f'With "stream": true ask for {NDJSON} or {TEXT} in Accept; {JSON} is one whole '
@@ -149,7 +155,9 @@ async def generate(request: web.Request) -> web.StreamResponse:
         if accepted == TEXT:
             return await stream(request, turn, TextFrames(turn))
         shown = await prompt_line(turn) if body.show_prompt else b""
-        return await stream(request, turn, NdjsonFrames(turn, shown))
+        lines = NdjsonFrames(turn, shown)
+        answer = stream if accepted == NDJSON else send_events
+        return await answer(request, turn, lines)
     wholes = await gather(turn)
     if accepted == TEXT:
         return web.Response(text=whole_text(wholes))
@@ -168,6 +176,6 @@ def preferred(accept: str) -> str:
                     quality = float(param[2:])
                 except ValueError:
                     quality = 0.0
-        if name in (TEXT, NDJSON, JSON) and quality > best_quality:
+        if name in (TEXT, NDJSON, SSE, JSON) and quality > best_quality:
             best, best_quality = name, quality
     return best

@@ -1,0 +1,270 @@
+"""The chat in a browser: asking, stopping, asking again, editing, keys, errors.
+
+Over the echo model, whose answer is the prompt again: a message decides what the answer holds.
+"""
+
+from __future__ import annotations
+
+import json
+
+from twostroke.config.schema import ServerConfig
+
+SLOW = {"step_delay_s": 0.03}
+
+
+def test_an_answer_is_shown_as_markdown_with_what_it_took(serve_echo, visit):
+    page = visit(serve_echo().url)
+    answer = page.ask(
+        "Some **bold** words\n\n```python\nx = 'one'  # two\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    )
+    assert answer.locator("strong").inner_text() == "bold"
+    assert answer.locator("pre .hljs-string").inner_text() == "'one'"
+    assert answer.locator(".code-head span").inner_text() == "python"
+    assert answer.locator("td").all_inner_texts() == ["1", "2"]
+    assert "tokens" in answer.locator(".facts").inner_text()
+    assert page.page.locator("#welcome").is_hidden()
+    assert page.page.evaluate("document.activeElement.id") == "prompt"
+
+
+def test_an_example_is_a_click_away(serve_echo, visit):
+    page = visit(serve_echo().url)
+    page.page.locator("#examples button").first.click()
+    field = page.page.locator("#prompt")
+    assert "sky is blue" in field.input_value()
+    field.press("Enter")
+    page.wait_for_end()
+    assert "sky is blue" in page.answer.inner_text()
+
+
+def test_stop_ends_the_answer_here_and_on_the_server(serve_echo, visit, wait_until):
+    live = serve_echo(**SLOW)
+    page = visit(live.url)
+    page.say("a long one " * 6)
+    page.page.wait_for_selector(".message.assistant .block")
+    page.page.click("#stop")
+    page.wait_for_end()
+    assert "You stopped it." in page.answer.inner_text()
+    wait_until(lambda: live.model.engine.stats().num_aborted == 1)
+    page.page.click("#new-chat")
+    page.ask("short")
+    assert "short" in page.answer.inner_text()
+
+
+def test_an_answer_can_be_written_anew(serve_echo, visit):
+    live = serve_echo()
+    page = visit(live.url)
+    page.ask("first")
+    page.ask("second")
+    page.page.locator(".message.assistant").first.get_by_text("Again").click()
+    page.wait_for_end()
+    assert page.page.locator(".message").count() == 2, "what came behind it is gone"
+    assert "first" in page.answer.inner_text()
+    assert live.model.engine.stats().num_finished == 3
+
+
+def test_a_message_can_be_edited_and_left_as_it_was(serve_echo, visit):
+    page = visit(serve_echo().url)
+    page.ask("apples")
+    page.ask("pears")
+    first = page.page.locator(".message.user").first
+    first.get_by_text("Edit").click()
+    first.locator("textarea").fill("never sent")
+    first.locator("textarea").press("Escape")
+    assert first.locator(".said").inner_text() == "apples"
+    first.get_by_text("Edit").click()
+    first.locator("textarea").fill("plums")
+    first.locator("textarea").press("Enter")
+    page.wait_for_end()
+    assert page.page.locator(".message").count() == 2
+    assert "plums" in page.answer.inner_text()
+    assert "apples" not in page.answer.inner_text()
+
+
+def test_settings_go_with_the_request_and_stay_for_the_tab(serve_echo, visit):
+    page = visit(serve_echo().url)
+    page.page.click("#open-settings")
+    page.page.fill("#setting-max_tokens", "3")
+    page.page.fill("#setting-system", "speak softly")
+    page.page.get_by_text("Done").click()
+    with page.page.expect_request("**/generate") as asked:
+        page.ask("hello")
+    body = json.loads(asked.value.post_data)
+    assert body["max_tokens"] == 3
+    assert body["messages"][0] == {"role": "system", "content": "speak softly"}
+    assert "temperature" not in body, "what is empty is the model's own"
+    assert "the most tokens" in page.answer.inner_text()
+    page.page.reload()
+    assert page.page.input_value("#setting-max_tokens") == "3"
+    page.page.click("#open-settings")
+    page.page.click("#settings-reset")
+    assert page.page.input_value("#setting-max_tokens") == ""
+
+
+def test_a_new_chat_is_empty(serve_echo, visit):
+    page = visit(serve_echo().url)
+    page.ask("hello")
+    page.page.click("#new-chat")
+    assert page.page.locator(".message").count() == 0
+    assert page.page.locator("#welcome").is_visible()
+
+
+def test_where_a_key_is_wanted_it_is_asked_for_and_never_written_down(serve_echo, visit):
+    page = visit(serve_echo(server={"keys": ["right"]}).url)
+    page.expects_errors = True  # Chromium's console tells of each 401
+    page.page.wait_for_selector("#key-problem:not([hidden])")
+    assert page.page.evaluate("document.activeElement.id") == "setting-key"
+    page.page.fill("#setting-key", "wrong")
+    page.page.keyboard.press("Enter")
+    page.page.locator("#key-problem").get_by_text("not known").wait_for()
+    page.page.fill("#setting-key", "right")
+    page.page.keyboard.press("Enter")
+    page.ask("open sesame")
+    assert "open sesame" in page.answer.inner_text()
+    assert page.page.evaluate("JSON.stringify(localStorage)") == "{}"
+    assert page.page.evaluate("document.cookie") == ""
+    assert "right" not in page.page.evaluate("document.documentElement.outerHTML")
+    assert "right" not in page.page.url
+
+
+def test_what_is_refused_is_told_in_words_and_can_be_tried_again(serve_echo, visit):
+    live = serve_echo()
+    page = visit(live.url)
+    page.expects_errors = True
+    page.ask("x" * (live.model.context_tokens + 10))
+    assert "Shorten the prompt" in page.answer.locator(".problem").inner_text()
+    assert page.answer.get_by_text("Try again").is_visible()
+
+
+def test_a_fault_in_the_middle_is_told_and_what_was_there_stays(serve_echo, visit):
+    page = visit(serve_echo(fail_decode_runs=[30]).url)
+    page.expects_errors = True
+    page.ask("hello " * 12)
+    assert "hello" in page.answer.inner_text()
+    assert "decode run 30 fails" in page.answer.locator(".problem").inner_text()
+
+
+def test_a_server_that_is_gone_is_told_and_found_again(serve_echo, visit):
+    live = serve_echo()
+    page = visit(live.url)
+    page.expects_errors = True
+    page.page.wait_for_selector("#send:not([disabled])")
+    page.page.route("**/generate", lambda route: route.abort())
+    page.ask("anybody there?")
+    assert "does not answer" in page.answer.locator(".problem").inner_text()
+    page.page.unroute("**/generate")
+    page.answer.get_by_text("Try again").click()
+    page.wait_for_end()
+    assert "anybody there?" in page.answer.inner_text()
+
+
+def test_while_a_model_loads_its_stage_is_shown(make_server, echo_model, visit):
+    live = make_server(["echo"], ServerConfig(port=0))
+    live.call(lambda: live.registry.note_stage("echo", "writing decode (40%)"))
+    page = visit(live.url)
+    page.expects_errors = True  # /health is 503 for as long
+    notice = page.page.locator("#notice")
+    notice.get_by_text("writing decode (40%)").wait_for()
+    assert page.page.locator("#send").is_disabled()
+    model = echo_model("echo")
+    live.call(lambda: live.registry.add(model))
+    page.ask("now")
+    assert notice.is_hidden()
+    assert "now" in page.answer.inner_text()
+
+
+ATTACKS = {
+    "an image": "<img src=x onerror='window.hit=1'>",
+    "a script": "<script>window.hit=1</script>",
+    "a frame": "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
+    "a link": "[click](javascript:window.hit=1) <a href='javascript:window.hit=1'>me</a>",
+    "a link in data": "[x](data:text/html,<script>window.hit=1</script>)",
+    "a picture elsewhere": "![track](https://example.invalid/pixel.png)",
+    "a style": "<div style='position:fixed;inset:0'>over everything</div>",
+    "a vector": "<svg onload='window.hit=1'><a xlink:href='javascript:window.hit=1'></a></svg>",
+    "a form": "<form action='https://example.invalid'><input name=key></form>",
+    "a code fence": '```"><img src=x onerror=window.hit=1>\n<b>x</b>\n```',
+    "a title": '[x](https://example.invalid "onmouseover=window.hit=1")',
+    "a mutation": "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
+    "an id": "<a id=prompt name=body>clobber</a>",
+}
+
+
+def test_nothing_in_a_message_or_an_answer_is_ever_run(serve_echo, visit, wide_bundle):
+    page = visit(serve_echo(bundle=wide_bundle).url)
+    answer = page.ask("\n\n".join(ATTACKS.values()))
+    page.page.wait_for_timeout(200)
+    assert page.page.evaluate("window.hit") is None
+    inside = page.page.locator("#messages")
+    for forbidden in (
+        "script",
+        "img",
+        "iframe",
+        "svg",
+        "form",
+        "input",
+        "style",
+        "math",
+        "[style]",
+    ):
+        assert inside.locator(forbidden).count() == 0, forbidden
+    attributes = page.page.evaluate(
+        "[...document.querySelectorAll('#messages *')].flatMap((e) => e.getAttributeNames())"
+    )
+    assert [name for name in attributes if name.startswith("on") or name == "xlink:href"] == []
+    links = answer.locator("a").evaluate_all("all => all.map((a) => [a.href, a.rel, a.id])")
+    assert all(href.startswith("https://") or href == "" for href, _, _ in links)
+    assert all("noopener" in rel and not name for _, rel, name in links)
+    assert "onerror" in answer.inner_text(), "what was written is shown as text"
+
+
+def test_the_model_that_was_picked_answers(make_server, echo_model, visit):
+    live = make_server(["one", "org/two:tag"], ServerConfig(port=0))
+    one, two = echo_model("one"), echo_model("org/two:tag")
+    live.call(lambda: live.registry.add(one))
+    page = visit(live.url)
+    page.expects_errors = True  # /health is 503 until both are there
+    page.page.wait_for_selector("#send:not([disabled])")
+    page.page.select_option("#model", "org/two:tag")
+    page.page.locator("#notice").get_by_text("being made ready").wait_for()
+    assert page.page.locator("#send").is_disabled()
+    live.call(lambda: live.registry.add(two))
+    with page.page.expect_request("**/generate") as asked:
+        page.ask("hello")
+    assert json.loads(asked.value.post_data)["model"] == "org/two:tag"
+    assert "hello" in page.answer.inner_text()
+
+
+def test_what_a_model_thinks_first_is_kept_apart_and_not_sent_again(serve_echo, visit):
+    page = visit(serve_echo().url)
+    answer = page.ask("<think>a plan</think>the answer")
+    assert answer.locator("details").get_attribute("open") is None
+    assert "the answer" in answer.locator(".words").inner_text()
+    assert "a plan" not in answer.locator(".words").inner_text()
+    answer.locator("summary").click()
+    assert "a plan" in answer.locator("details").inner_text()
+    with page.page.expect_request("**/generate") as asked:
+        page.ask("go on")
+    sent = json.loads(asked.value.post_data)["messages"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user"]
+    assert "a plan" not in sent[1]["content"]
+
+
+def test_what_was_never_answered_is_not_sent_again(serve_echo, visit):
+    live = serve_echo(fail_prefill_runs=[0])
+    page = visit(live.url)
+    page.expects_errors = True
+    page.ask("lost")
+    assert page.answer.locator(".problem").is_visible()
+    with page.page.expect_request("**/generate") as asked:
+        page.ask("found")
+    assert [m["content"] for m in json.loads(asked.value.post_data)["messages"]] == ["found"]
+
+
+def test_plain_text_goes_without_the_template(serve_echo, visit):
+    page = visit(serve_echo().url)
+    page.page.click("#open-settings")
+    page.page.check("#setting-plain")
+    page.page.get_by_text("Done").click()
+    answer = page.ask("once upon a time")
+    assert answer.locator(".words").inner_text() == "→once upon a time"
+    assert page.page.locator(".strip .chip.template").count() == 0
