@@ -27,6 +27,7 @@ endif
 # onnxruntime-webgpu is an onnxruntime of its own; its software GPU comes from a Debian package.
 WEBGPU_VENV = $(VENV)-webgpu
 WEBGPU = tests/plugins/software_gpu.sh $(WEBGPU_VENV)/swiftshader $(WEBGPU_VENV)/bin/python
+SCHEMATHESIS_VENV = $(VENV)-schemathesis
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED = $(VENV)/.installed-$(EXTRA)
 # Operators in C++: built here where there is a compiler; without them all works, more slowly.
@@ -39,7 +40,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast parity cases conformance webgpu browser vendor lint format clean
+.PHONY: help serve test test-fast parity cases conformance webgpu schemathesis browser vendor lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -78,6 +79,15 @@ $(WEBGPU_VENV)/.installed: pyproject.toml
 	$(WEBGPU_VENV)/bin/python -m pip --disable-pip-version-check install -q -e ".[webgpu]"
 	@touch $@
 
+schemathesis: $(INSTALLED)-dev $(SCHEMATHESIS_VENV)/.installed  ## hold a server to its own /openapi.json, with some thousand requests
+	$(BIN)/python tests/schemathesis/run.py $(SCHEMATHESIS_VENV)/bin/schemathesis
+
+# In an environment of its own: it brings twenty packages that nothing else here wants.
+$(SCHEMATHESIS_VENV)/.installed: Makefile
+	"$(PYTHON)" -m venv $(SCHEMATHESIS_VENV)
+	$(SCHEMATHESIS_VENV)/bin/python -m pip --disable-pip-version-check install -q "schemathesis>=4.32,<5"
+	@touch $@
+
 # The page in a browser is tested where there is a Chromium; Debian's is one.
 browser:  ## install Chromium for the tests of the page (Debian; asks sudo where it must)
 	@if command -v chromium >/dev/null; then exit 0; fi; \
@@ -97,7 +107,7 @@ format: $(INSTALLED)-dev  ## let ruff fix and format
 	$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and tool caches
-	rm -rf $(VENV) $(WEBGPU_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(WEBGPU_VENV) $(SCHEMATHESIS_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "twostroke needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3.11"; exit 1; }

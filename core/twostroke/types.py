@@ -124,7 +124,8 @@ class Request:
     engine's clock, ends the sequence with an error; None never does. `group` names requests with
     one prompt that are answered together (the choices of one HTTP request). What one request has
     left in the KV cache is reused by others of the same `scope` only. `reports_progress` asks for
-    `ProgressEvent`s.
+    `ProgressEvent`s. `prediction` is what the answer is expected to say: guesses come from it, and
+    it changes nothing in the answer.
     """
 
     request_id: str
@@ -136,6 +137,7 @@ class Request:
     group: str | None = None
     scope: str = ""
     reports_progress: bool = False
+    prediction: tuple[TokenId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

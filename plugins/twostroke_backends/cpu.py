@@ -34,6 +34,7 @@ from twostroke.backends.ort import (
 from twostroke.bundle.manifest import graph_file
 from twostroke.errors import BackendError, BundleError, InstallError
 from twostroke.install import check_install
+from twostroke.life.weights import MLAS_BLOCK_BYTES
 from twostroke.types import Stroke
 from twostroke_backends import cpu_facts, prepacked
 from twostroke_backends.kernels import Kernels, find_kernels
@@ -116,13 +117,14 @@ class CpuBackend:
         # decode on the machines measured. Read by ONNX Runtime when a session is made.
         os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
         onnxruntime()
+        # The pool that sessions join from now on; one that comes later is not theirs.
+        self._num_shared = num_shared_threads()
 
     @property
     def threads(self) -> Threads:
         """What operators run in: the process's pool where it has one, else the session's own."""
-        shared = num_shared_threads()
-        if shared is not None:
-            return Threads(shared, is_shared=True)
+        if self._num_shared is not None:
+            return Threads(self._num_shared, is_shared=True)
         own = self.options["intra_op_threads"] or cpu_facts.num_usable_threads()
         return Threads(own, is_shared=False)
 
@@ -130,6 +132,11 @@ class CpuBackend:
     def shares_packed_weights(self) -> bool:
         """Whether both graphs of a bundle map one file of packed weights."""
         return bool(self.options["share_weights"])
+
+    @property
+    def packed_block_bytes(self) -> int:
+        """Of a block of weights beside its values: its scale, and ONNX Runtime's kernels its sum."""
+        return MLAS_BLOCK_BYTES if self._kernels is None else 4
 
     def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> Buffer:
         """Zeros in host memory; `on_host` changes nothing here."""

@@ -1,19 +1,23 @@
 """NVIDIA GPUs, through ONNX Runtime's CUDAExecutionProvider.
 
-The KV cache lives on the device and is bound by address; token ids, lengths and logits stay in
-host memory.
+The KV cache, the weights and a step's logits live on the device and are bound by address. Token ids
+and lengths go there in one copy from pinned memory; what is made of the logits comes back in one.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from twostroke.backends import BackendSpec, Buffer, Device, ProbeResult, hookimpl
+from twostroke.backends import BackendSpec, Buffer, Device, hookimpl
+from twostroke.backends.capabilities import FreeMemory, Staged
 from twostroke.backends.ort import (
+    DeviceStaged,
     Option,
     OrtSession,
+    SharedWeights,
     allocate_host,
     allocate_on_device,
     check_options,
@@ -22,11 +26,16 @@ from twostroke.backends.ort import (
     prove_placement,
     with_reduced_logits,
 )
-from twostroke.errors import BackendUnavailableError, PlacementError, TwostrokeError
+from twostroke.bundle.contract import ATTENTION_MASK, TOTAL_SEQUENCE_LENGTH
+from twostroke.bundle.graph_header import GraphHeader, read_header
+from twostroke.errors import BackendUnavailableError, BundleError, PlacementError
 from twostroke.types import Stroke
 from twostroke_backends import cuda_libraries
-from twostroke_backends.cuda_driver import CudaDeviceFacts, CudaDriver, load_library
-from twostroke_backends.nvml import free_bytes
+from twostroke_backends.cuda_driver import CudaDriver, load_library
+from twostroke_backends.cuda_precision import refuse_kv_dtype
+from twostroke_backends.cuda_probe import probe
+from twostroke_backends.cuda_session import GraphBooks, RecordingSession
+from twostroke_backends.nvml import memory_of
 
 NAME = "cuda"
 PROVIDER = "CUDAExecutionProvider"
@@ -40,61 +49,18 @@ OPTIONS = (
         choices=("same_as_requested", "next_power_of_two"),
     ),
     Option("reduce_logits", bool, "choose tokens from what the GPU makes of a step's logits", True),
+    Option(
+        "cuda_graphs",
+        str,
+        "record decode steps and replay them; auto goes on without where that fails",
+        "auto",
+        choices=("auto", "on", "off"),
+    ),
+    Option("share_weights", bool, "keep weights that both graphs read once on the GPU", True),
     Option("tf32", bool, "lower precision for fp32 matrix products", False),
 )
+_READ_ON_HOST = frozenset({TOTAL_SEQUENCE_LENGTH})  # by the kernel of GroupQueryAttention
 _GROWTH = {"same_as_requested": "kSameAsRequested", "next_power_of_two": "kNextPowerOfTwo"}
-_ATTENTION = "GroupQueryAttention"
-_KV_DTYPES = frozenset({"float16", "bfloat16"})  # what its CUDA kernel is registered for
-_OLDEST_BFLOAT16 = (8, 0)
-
-
-def probe() -> ProbeResult:
-    """The GPUs, or the one library or device that is missing. Makes no context on a device."""
-    try:
-        driver = CudaDriver(load_library())
-        fault = cuda_libraries.missing_provider() or _old_driver(driver)
-        fault = fault or cuda_libraries.missing_library()
-        if fault is not None:
-            return ProbeResult(reason=fault)
-        devices = tuple(_device(facts) for facts in driver.devices())
-    except TwostrokeError as error:
-        return ProbeResult(reason=str(error))
-    except Exception as error:  # a probe never raises, whatever a driver does
-        return ProbeResult(reason=f"asking the NVIDIA driver failed: {error}")
-    if not devices:
-        return ProbeResult(
-            reason="the NVIDIA driver finds no device; CUDA_VISIBLE_DEVICES must not hide it."
-        )
-    return ProbeResult(devices)
-
-
-def _old_driver(driver: CudaDriver) -> str | None:
-    built, served = cuda_libraries.built_for(), driver.cuda_version()
-    if built is None or served[0] >= built[0]:
-        return None
-    return (
-        f"the NVIDIA driver serves CUDA {served[0]}.{served[1]}, but ONNX Runtime was built for "
-        f"CUDA {built[0]}.{built[1]}: install a newer NVIDIA driver."
-    )
-
-
-def _device(facts: CudaDeviceFacts) -> Device:
-    dtypes = (
-        {"float16", "bfloat16"} if facts.compute_capability >= _OLDEST_BFLOAT16 else {"float16"}
-    )
-    details = {"compute_capability": ".".join(map(str, facts.compute_capability))}
-    free = free_bytes(facts.pci_bus_id)
-    if free is not None:
-        details["free_bytes"] = str(free)
-    return Device(
-        index=facts.index,
-        name=facts.name,
-        kind="gpu",
-        memory_bytes=facts.total_bytes,
-        bandwidth_bytes_per_s=facts.bandwidth_bytes_per_s,
-        dtypes=frozenset(dtypes),
-        details=details,
-    )
 
 
 class CudaBackend:
@@ -116,6 +82,8 @@ class CudaBackend:
         self.device = device
         self.options = check_options(NAME, options, OPTIONS)
         self._memory = (driver or CudaDriver(load_library())).memory(device.index)
+        self._weights = SharedWeights(self._memory)
+        self._books = GraphBooks(self.options["cuda_graphs"])
 
     @property
     def memory_space(self) -> str:
@@ -132,6 +100,41 @@ class CudaBackend:
             return allocate_host(shape, dtype)
         return allocate_on_device(self._memory, shape, dtype)
 
+    def stage(self, tensors: Mapping[str, tuple[tuple[int, ...], str]]) -> Staged:
+        """Room for a step's small tensors; see `StagesTensors`."""
+        return DeviceStaged(self._memory, tensors, on_host=_READ_ON_HOST)
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether both graphs read one copy of their weights; see `SharesWeights`."""
+        return bool(self.options["share_weights"])
+
+    @property
+    def reduces_logits(self) -> bool:
+        """Whether decode leaves its logits on the GPU; see `ReducesLogits`."""
+        return bool(self.options["reduce_logits"])
+
+    def free_memory(self) -> FreeMemory:
+        """What is free right now, from NVML or else from the driver; see `TellsFreeMemory`."""
+        details = self.device.details
+        memory = memory_of(details.get("pci_bus_id", ""), details.get("uuid", ""))
+        if memory is not None:
+            return FreeMemory(memory.free_bytes, memory.source)
+        return FreeMemory(self._memory.free_bytes(), "the CUDA driver")
+
+    def report(self) -> Mapping[str, str | int | bool | None]:
+        """How steps run and what sessions share; see `Reports`."""
+        books = self._books
+        return {
+            "cuda_graphs": books.mode,
+            "records_runs": books.is_on,
+            "why_not": books.reason,
+            "num_recorded": books.num_recorded,
+            "num_replayed": books.num_replayed,
+            "shared_weights_bytes": self._weights.num_bytes,
+            "memory_told_by": self.free_memory().source,
+        }
+
     def open_session(self, graph: Path, stroke: Stroke) -> OrtSession:
         """Loads a graph and proves that the GPU has it.
 
@@ -140,28 +143,25 @@ class CudaBackend:
                 message says what to export instead.
             BundleError: the graph cannot be loaded.
         """
-        return self._open_session(graph, None)
-
-    @property
-    def reduces_logits(self) -> bool:
-        """Whether decode leaves its logits on the GPU; see `ReducesLogits`."""
-        return bool(self.options["reduce_logits"])
+        return self._open_session(graph, None, is_decode=stroke is Stroke.DECODE)
 
     def open_reducing_session(self, graph: Path) -> OrtSession:
         """As `open_session`, with nodes that reduce the logits; see `ReducesLogits`."""
-        return self._open_session(graph, with_reduced_logits(graph) if graph.is_file() else None)
+        content = with_reduced_logits(graph) if graph.is_file() else None
+        return self._open_session(graph, content, is_decode=True)
 
-    def _open_session(self, graph: Path, content: bytes | None) -> OrtSession:
-        session = load_session(
-            graph,
-            PROVIDER,
-            self.provider_options(),
-            _session_options(),
-            on_host=False,
-            content=content,
-        )
+    def _open_session(self, graph: Path, content: bytes | None, *, is_decode: bool) -> OrtSession:
+        header = read_header(graph) if graph.is_file() else GraphHeader()
+        records = is_decode and self._can_record(header)
         try:
-            refuse_kv_dtype(session, graph.name)
+            session = self._load(graph, content, records=records)
+        except BundleError as fault:
+            if not records or self.options["cuda_graphs"] == "on":
+                raise
+            session = self._load(graph, content, records=False)
+            self._books.give_up(f"the session was refused with them ({fault})")
+        try:
+            refuse_kv_dtype(session, graph.name, header)
             prove_placement(
                 session.placement, graph.name, NAME, "`twostroke doctor` checks the CUDA libraries."
             )
@@ -170,12 +170,39 @@ class CudaBackend:
             raise
         return session
 
+    def _can_record(self, header: GraphHeader) -> bool:
+        """Whether a decode graph's runs have fixed shapes: a mask grows with each step."""
+        if self.options["cuda_graphs"] == "off":
+            return False
+        return TOTAL_SEQUENCE_LENGTH in header.inputs and ATTENTION_MASK not in header.inputs
+
+    def _load(self, graph: Path, content: bytes | None, *, records: bool) -> OrtSession:
+        options = _session_options()
+        is_shared = self.shares_weights and graph.is_file()
+        used = self._weights.give(graph, options) if is_shared else ()
+        provider_options = self.provider_options()
+        if records:
+            provider_options["enable_cuda_graph"] = "1"
+        session = load_session(
+            graph,
+            PROVIDER,
+            provider_options,
+            options,
+            on_host=False,
+            content=content,
+            kind=functools.partial(RecordingSession, self._books) if records else None,
+        )
+        session.keep(used)
+        return session
+
     def provider_options(self) -> dict[str, str]:
         """The options in ONNX Runtime's words."""
         options = {
             "device_id": str(self.device.index),
             "arena_extend_strategy": _GROWTH[self.options["arena_growth"]],
             "use_tf32": "1" if self.options["tf32"] else "0",
+            "has_user_compute_stream": "1",
+            "user_compute_stream": str(self._memory.stream),
         }
         if self.options["memory_limit_bytes"] is not None:
             options["gpu_mem_limit"] = str(self.options["memory_limit_bytes"])
@@ -184,22 +211,6 @@ class CudaBackend:
     def close(self) -> None:
         """Gives the device's context back."""
         self._memory.release()
-
-
-def refuse_kv_dtype(session: OrtSession, graph: str) -> None:
-    """Says plainly that attention left the GPU because of the KV cache's dtype.
-
-    Raises:
-        PlacementError: names the dtype and what to export instead.
-    """
-    found = {s.dtype for n, s in session.inputs.items() if n.startswith("past_key_values.")}
-    odd = sorted(found - _KV_DTYPES)
-    if odd and _ATTENTION in session.placement.strays:
-        raise PlacementError(
-            f"{graph} keeps its KV cache in {odd[0]}, and {_ATTENTION} runs on CUDA in float16 "
-            f"only: export the model again with `--precision fp16`.",
-            backend=NAME,
-        )
 
 
 def _session_options() -> Any:

@@ -12,13 +12,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from twostroke.backends.ort import Blocks
-from twostroke.backends.protocol import Array
-from twostroke.errors import BackendError, BackendUnavailableError, OutOfMemoryError
-from twostroke_backends.cuda_copies import describe_copy
+from twostroke.errors import BackendUnavailableError
+from twostroke_backends.cuda_memory import CudaMemory
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _CLOCK_KHZ, _BUS_BITS, _MAJOR, _MINOR = 36, 37, 75, 76  # CUdevice_attribute
 
 
@@ -32,6 +29,7 @@ class CudaDeviceFacts:
     compute_capability: tuple[int, int]
     bandwidth_bytes_per_s: float | None
     pci_bus_id: str
+    uuid: str = ""  # 32 hexadecimal digits; of the instance on a device that is divided (MIG)
 
 
 def load_library(name: str = LIBRARY) -> ctypes.CDLL:
@@ -111,7 +109,17 @@ class CudaDriver:
             compute_capability=(major, minor),
             bandwidth_bytes_per_s=bandwidth or None,
             pci_bus_id=bus_id.value.decode(errors="replace"),
+            uuid=self._uuid(device),
         )
+
+    def _uuid(self, device: ctypes.c_int) -> str:
+        """Empty where the driver is too old to tell."""
+        content = (ctypes.c_ubyte * 16)()
+        try:
+            code = self.call("cuDeviceGetUuid_v2", ctypes.byref(content), device)
+        except AttributeError:  # before CUDA 11.4
+            return ""
+        return bytes(content).hex() if code == 0 else ""
 
     def _attribute(self, number: int, device: ctypes.c_int) -> int:
         value = ctypes.c_int()
@@ -135,94 +143,3 @@ class CudaDriver:
         known = self._library.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text)) == 0
         words = text.value.decode(errors="replace") if known and text.value else "unknown error"
         return f"CUDA error {code}: {words}"
-
-
-class CudaMemory:
-    """Memory on one device: allocate, copy, free. A `DeviceMemory` for ONNX Runtime's buffers."""
-
-    def __init__(self, driver: CudaDriver, index: int, context: ctypes.c_void_p) -> None:
-        self._driver = driver
-        self._index = index
-        self._context = context
-
-    @property
-    def ort_device(self) -> tuple[str, int]:
-        """What ONNX Runtime calls this device."""
-        return "cuda", self._index
-
-    def free_bytes(self) -> int:
-        """Memory that nobody has taken."""
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self._do("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
-
-    def allocate(self, num_bytes: int) -> int:
-        """The address of new memory, filled with zeros.
-
-        Raises:
-            OutOfMemoryError: with the bytes asked for and the bytes free.
-        """
-        address = ctypes.c_uint64()
-        self._enter()
-        size = ctypes.c_size_t(max(num_bytes, 1))
-        code = self._driver.call("cuMemAlloc_v2", ctypes.byref(address), size)
-        if code == _OUT_OF_MEMORY:
-            raise OutOfMemoryError(
-                f"{num_bytes} bytes on CUDA device {self._index} were refused, {self.free_bytes()} "
-                f"are free. Lower `kv.budget`, `context_tokens` or `scheduler.max_rows`."
-            )
-        self._check("cuMemAlloc_v2", code)
-        self._do("cuMemsetD8_v2", address, ctypes.c_ubyte(0), size)
-        self._do("cuCtxSynchronize")
-        return address.value
-
-    def free(self, address: int) -> None:
-        """Gives memory back. Errors are ignored: at exit the driver may be gone already."""
-        self._driver.call("cuCtxSetCurrent", self._context)
-        self._driver.call("cuMemFree_v2", ctypes.c_uint64(address))
-
-    def copy_in(self, address: int, values: Array) -> None:
-        """Copies a C-contiguous host array to the device and waits.
-
-        The wait matters: a copy from pageable memory returns when the bytes are staged, and ONNX
-        Runtime's stream does not wait for the stream of this copy.
-        """
-        source = ctypes.c_void_p(values.ctypes.data)
-        self._do(
-            "cuMemcpyHtoD_v2", ctypes.c_uint64(address), source, ctypes.c_size_t(values.nbytes)
-        )
-        self._do("cuCtxSynchronize")
-
-    def copy_out(self, values: Array, address: int) -> None:
-        """Copies from the device into a C-contiguous host array and waits."""
-        target = ctypes.c_void_p(values.ctypes.data)
-        self._do(
-            "cuMemcpyDtoH_v2", target, ctypes.c_uint64(address), ctypes.c_size_t(values.nbytes)
-        )
-
-    def copy_blocks(self, target: Blocks, source: Blocks, count: int, block_bytes: int) -> None:
-        """Copies blocks at equal distances, on the device or from or to the host, and waits.
-
-        The unaligned function takes any distance also within the device; the other need not.
-        """
-        copy = describe_copy(target, source, count, block_bytes)
-        self._do("cuMemcpy2DUnaligned_v2", ctypes.byref(copy))
-        self._do("cuCtxSynchronize")
-
-    def release(self) -> None:
-        """Gives the context back. Buffers must be gone before."""
-        self._driver.call("cuDevicePrimaryCtxRelease_v2", ctypes.c_int(self._index))
-
-    def _enter(self) -> None:
-        """Makes the context current in this thread: the engine's is not the one that opened it."""
-        self._check("cuCtxSetCurrent", self._driver.call("cuCtxSetCurrent", self._context))
-
-    def _do(self, function: str, *arguments: Any) -> None:
-        self._enter()
-        self._check(function, self._driver.call(function, *arguments))
-
-    def _check(self, function: str, code: int) -> None:
-        if code != 0:
-            raise BackendError(
-                f"CUDA device {self._index}: {function} failed with {self._driver.error_text(code)}"
-            )

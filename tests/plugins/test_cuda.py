@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from twostroke.backends import Backend, Device
+from twostroke.backends import Backend, Device, Placement, TensorSpec
 from twostroke.backends.choose import open_backend
 from twostroke.backends.discovery import load_plugins
 from twostroke.backends.ort import load_session, onnxruntime
+from twostroke.bundle.graph_header import GraphHeader
 from twostroke.errors import BackendError, BackendUnavailableError, PlacementError
 from twostroke.types import Stroke
-from twostroke_backends import cuda, cuda_libraries
+from twostroke_backends import cuda, cuda_libraries, cuda_probe
 from twostroke_backends.cuda import CudaBackend
+from twostroke_backends.cuda_precision import floats_of, refuse_kv_dtype, too_old
 
 GPU = Device(1, "A GPU", "gpu")
 
@@ -21,6 +25,7 @@ class FakeMemory:
     """A device that gives no memory away, but knows what it is called."""
 
     ort_device = ("cuda", 1)
+    stream = 4711
 
     def __init__(self) -> None:
         self.is_released = False
@@ -87,8 +92,8 @@ def test_the_probe_names_the_first_thing_that_is_missing(monkeypatch, faults, sa
     answers = {"missing_provider": None, "missing_library": None, "built_for": (13, 0)} | faults
     for name, answer in answers.items():
         monkeypatch.setattr(cuda_libraries, name, lambda answer=answer: answer)
-    monkeypatch.setattr(cuda, "load_library", lambda: None)
-    monkeypatch.setattr(cuda, "CudaDriver", lambda library: Driver())
+    monkeypatch.setattr(cuda_probe, "load_library", lambda: None)
+    monkeypatch.setattr(cuda_probe, "CudaDriver", lambda library: Driver())
     result = cuda.probe()
     assert not result.is_available
     assert said in result.reason
@@ -98,7 +103,7 @@ def test_a_probe_never_raises(monkeypatch):
     def explode() -> None:
         raise RuntimeError("a driver bug")
 
-    monkeypatch.setattr(cuda, "load_library", explode)
+    monkeypatch.setattr(cuda_probe, "load_library", explode)
     assert "a driver bug" in cuda.probe().reason
 
 
@@ -145,12 +150,16 @@ def test_options_become_the_runtimes():
         "device_id": "1",
         "arena_extend_strategy": "kSameAsRequested",
         "use_tf32": "0",
+        "has_user_compute_stream": "1",
+        "user_compute_stream": "4711",
     }
     given = backend(memory_limit_bytes=1 << 30, arena_growth="next_power_of_two", tf32=True)
     assert given.provider_options() == {
         "device_id": "1",
         "arena_extend_strategy": "kNextPowerOfTwo",
         "use_tf32": "1",
+        "has_user_compute_stream": "1",
+        "user_compute_stream": "4711",
         "gpu_mem_limit": str(1 << 30),
     }
     with pytest.raises(BackendError, match=r"'gpu_mem_limit'.*memory_limit_bytes"):
@@ -172,9 +181,9 @@ def test_a_session_that_lands_on_the_cpu_is_refused(bundle, monkeypatch):
     """What ONNX Runtime does without an error where CUDA's libraries are missing."""
     if cuda.PROVIDER not in onnxruntime().get_available_providers():
         pytest.skip("this onnxruntime was built without CUDA")
-    monkeypatch.setattr(cuda, "refuse_kv_dtype", lambda session, graph: None)
+    monkeypatch.setattr(cuda, "refuse_kv_dtype", lambda *given: None)
     with pytest.raises(PlacementError) as caught:
-        backend().open_session(bundle / "decode.onnx", Stroke.DECODE)
+        backend(share_weights=False).open_session(bundle / "decode.onnx", Stroke.DECODE)
     message = str(caught.value)
     assert "asked for CUDAExecutionProvider, but runs with" in message
     assert "nodes on CPUExecutionProvider (astray: " in message
@@ -189,11 +198,51 @@ def test_a_float32_cache_is_refused_with_what_to_export_instead(bundle: Path):
         bundle / "decode.onnx", cuda.PROVIDER, {}, onnxruntime().SessionOptions(), on_host=False
     )
     with pytest.raises(PlacementError) as caught:
-        cuda.refuse_kv_dtype(session, "decode.onnx")
+        refuse_kv_dtype(session, "decode.onnx")
     assert str(caught.value) == (
         "decode.onnx keeps its KV cache in float32, and GroupQueryAttention runs on CUDA in "
-        "float16 only: export the model again with `--precision fp16`."
+        "float16 and bfloat16 only: export the model again with `--precision fp16`."
     )
+
+
+@pytest.mark.parametrize(
+    ("bits", "dtype", "advice"),
+    [
+        ({}, "float32", "`--precision fp16`"),
+        ({4: 7, 8: 1}, "float32", "`--precision int4 --activations fp16`"),
+        ({8: 3}, "float32", "`--precision int8 --activations fp16`"),
+        ({4: 7}, "int8", "`--kv-dtype auto --activations fp16`"),
+    ],
+)
+def test_the_advice_keeps_the_weights_as_they_are(bits, dtype, advice):
+    session = SimpleNamespace(
+        inputs={"past_key_values.0.key": TensorSpec("past_key_values.0.key", (), dtype)},
+        placement=Placement("CUDA", {}, {"GroupQueryAttention": 2}),
+    )
+    with pytest.raises(PlacementError, match=dtype) as caught:
+        refuse_kv_dtype(session, "decode.onnx", GraphHeader(weight_bits=Counter(bits)))
+    assert str(caught.value).endswith(f"export the model again with {advice}.")
+
+
+def test_floats_follow_the_compute_capability():
+    assert floats_of((7, 5)) == {"float32", "float16"}
+    assert "bfloat16" in floats_of((8, 0))
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "said"),
+    [
+        ((9, 0), (13, 0), None),
+        ((7, 5), (13, 0), None),
+        ((7, 0), (12, 8), None),
+        ((7, 0), (13, 0), "install an onnxruntime-gpu that was built for CUDA 12"),
+        ((5, 2), (12, 8), "use the backend cpu"),
+        ((5, 2), None, None),
+    ],
+)
+def test_gpus_that_the_runtime_has_no_kernels_for_are_refused(capability, built, said):
+    fault = too_old("A GPU", capability, built)
+    assert fault is None if said is None else fault is not None and fault.endswith(said)
 
 
 @pytest.mark.gpu

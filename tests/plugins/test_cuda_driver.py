@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from twostroke.backends.ort import allocate_on_device
+from twostroke.backends.ort import DeviceStaged, allocate_on_device
 from twostroke.errors import BackendError, BackendUnavailableError, OutOfMemoryError
-from twostroke_backends import nvml
 from twostroke_backends.cuda_copies import Memcpy2D
 from twostroke_backends.cuda_driver import CudaDriver, load_library
 
 NO_DEVICE, OUT_OF_MEMORY, INVALID_CONTEXT = 100, 2, 201
 HOST_MEMORY, DEVICE_MEMORY = 1, 2
+NON_BLOCKING = 1
 
 
 def put(reference: Any, value: Any) -> int:
@@ -30,7 +30,9 @@ class FakeLibrary:
         self.init, self.version, self.free_bytes = init, version, free_bytes
         self.blocks: dict[int, Any] = {}
         self.current: int | None = None
-        self.num_syncs = self.num_contexts = 0
+        self.num_syncs = self.num_contexts = self.num_streams = 0
+        self.pinned: dict[int, Any] = {}
+        self.queued: list[tuple[int, int, int]] = []
 
     def cuInit(self, flags: int) -> int:  # noqa: N802 - the driver's own names
         return self.init
@@ -106,6 +108,47 @@ class FakeLibrary:
     def cuMemcpyDtoH_v2(self, target: Any, source: Any, size: Any) -> int:  # noqa: N802
         return self.cuMemcpyHtoD_v2(target, source, size)
 
+    def cuStreamCreate(self, stream: Any, flags: Any) -> int:  # noqa: N802
+        assert flags.value == NON_BLOCKING
+        self.num_streams += 1
+        return INVALID_CONTEXT if self.current is None else put(stream, 815)
+
+    def cuStreamDestroy_v2(self, stream: Any) -> int:  # noqa: N802
+        self.num_streams -= stream.value == 815
+        return 0
+
+    def cuStreamSynchronize(self, stream: Any) -> int:  # noqa: N802
+        assert stream.value == 815
+        for copy in self.queued:
+            ctypes.memmove(*copy)
+        self.queued.clear()
+        return 0
+
+    def cuMemHostAlloc(self, address: Any, size: Any, flags: Any) -> int:  # noqa: N802
+        if size.value > 1 << 30:
+            return OUT_OF_MEMORY
+        block = ctypes.create_string_buffer(b"\xee" * size.value, size.value)
+        self.pinned[ctypes.addressof(block)] = block
+        return put(address, ctypes.addressof(block))
+
+    def cuMemFreeHost(self, address: Any) -> int:  # noqa: N802
+        return 0 if self.pinned.pop(address.value, None) is not None else 1
+
+    def cuMemcpyHtoDAsync_v2(self, target: Any, source: Any, size: Any, stream: Any) -> int:  # noqa: N802
+        assert stream.value == 815
+        assert any(a <= source.value < a + len(b) for a, b in self.pinned.items())
+        self.queued.append((target.value, source.value, size.value))
+        return 0
+
+    def cuMemcpyDtoHAsync_v2(self, target: Any, source: Any, size: Any, stream: Any) -> int:  # noqa: N802
+        assert any(a <= target.value < a + len(b) for a, b in self.pinned.items())
+        self.queued.append((target.value, source.value, size.value))
+        return 0
+
+    def cuDeviceGetUuid_v2(self, uuid: Any, device: Any) -> int:  # noqa: N802
+        uuid._obj[:] = range(16)
+        return 0
+
     def cuMemcpy2DUnaligned_v2(self, reference: Any) -> int:  # noqa: N802
         if self.current is None:
             return INVALID_CONTEXT
@@ -135,6 +178,7 @@ def test_the_devices_facts():
     assert (facts.index, facts.name, facts.total_bytes) == (0, "A GPU", 24 << 30)
     assert facts.compute_capability == (8, 9)
     assert facts.pci_bus_id == "0000:3B:00.0"
+    assert facts.uuid == "000102030405060708090a0b0c0d0e0f"
     assert facts.bandwidth_bytes_per_s == pytest.approx(1008e9, rel=1e-3)  # an RTX 4090's
     assert driver.cuda_version() == (13, 0)
 
@@ -209,5 +253,44 @@ def test_other_faults_name_the_function():
         memory.allocate(16)
 
 
-def test_free_memory_is_unknown_without_nvml():
-    assert nvml.free_bytes("0000:3B:00.0", "libnowhere.so.1") is None
+def test_small_tensors_cross_in_one_copy_that_the_sessions_stream_orders():
+    library = FakeLibrary()
+    memory = CudaDriver(library).memory(0)
+    tensors = {
+        "input_ids": ((2, 1), "int64"),
+        "seqlens_k": ((2,), "int32"),
+        "total_sequence_length": ((), "int32"),
+    }
+    staged = DeviceStaged(memory, tensors, on_host=["total_sequence_length"])
+    assert not any(values.any() for values in staged.values.values())
+    staged.values["input_ids"][...] = [[5], [6]]
+    staged.values["seqlens_k"][...] = [7, 8]
+    staged.values["total_sequence_length"][...] = 9
+    library.current = None  # another thread
+    staged.send()
+    assert len(library.queued) == 1  # and nobody waits
+    library.cuStreamSynchronize(ctypes.c_uint64(memory.stream))
+    assert staged.buffers["input_ids"].read().tolist() == [[5], [6]]
+    assert staged.buffers["seqlens_k"].read().tolist() == [7, 8]
+    assert staged.buffers["total_sequence_length"].read() == 9
+    staged.buffers["seqlens_k"].write(np.array([1, 2], np.int32))
+    staged.fetch()
+    assert staged.values["seqlens_k"].tolist() == [1, 2]
+    assert memory.stream == 815
+    assert library.num_streams == 1
+    kept = staged.values["input_ids"]
+    del staged
+    gc.collect()
+    assert kept.tolist() == [[5], [6]]  # arrays keep the pinned memory
+    del kept
+    gc.collect()
+    assert not library.pinned
+    assert not library.blocks
+    memory.release()
+    assert (library.num_streams, library.num_contexts) == (0, 0)
+
+
+def test_pinned_memory_that_is_refused_is_told():
+    memory = CudaDriver(FakeLibrary()).memory(0)
+    with pytest.raises(OutOfMemoryError, match=r"pinned host memory.*ulimit -l"):
+        memory.allocate_pinned(2 << 30)

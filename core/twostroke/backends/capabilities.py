@@ -6,6 +6,7 @@ Without one of them everything works, only slower or less exactly planned.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from twostroke.backends.protocol import Array, Backend, Binding, Buffer
@@ -47,6 +48,51 @@ class PacksWeights(Protocol):
     @property
     def shares_packed_weights(self) -> bool:
         """Whether sessions over the same weights keep them once."""
+        ...
+
+
+@runtime_checkable
+class SharesWeights(Protocol):
+    """A backend that says whether its sessions read equal weights from one place on the device.
+
+    A backend need not say so; the memory plan then counts a copy for each session.
+    """
+
+    @property
+    def shares_weights(self) -> bool:
+        """Whether weights of two graphs that lie in one file are loaded once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FreeMemory:
+    """Bytes that nobody has taken, and who says so, in a few words."""
+
+    num_bytes: int
+    source: str
+
+
+@runtime_checkable
+class TellsFreeMemory(Protocol):
+    """A backend that knows what is free on its device right now. It need not; the memory plan then
+    takes all that the device has to be free.
+    """
+
+    def free_memory(self) -> FreeMemory:
+        """What is free, as it is now."""
+        ...
+
+
+@runtime_checkable
+class PacksBlocks(Protocol):
+    """A backend that packs quantised products by itself, and says what that takes.
+
+    Without it the memory plan takes them to be packed as ONNX Runtime does.
+    """
+
+    @property
+    def packed_block_bytes(self) -> int:
+        """Bytes of a block of weights beside its values, for which ONNX Runtime needs 8."""
         ...
 
 
@@ -122,6 +168,30 @@ class StagesTensors(Protocol):
         Raises:
             OutOfMemoryError: the device refuses the bytes.
         """
+        ...
+
+
+@runtime_checkable
+class ReplaysRuns(Protocol):
+    """A session that records the first run of a binding and replays it from then on.
+
+    Addresses and shapes are then those of that run, and so is `total_sequence_length`, which
+    kernels read on the host: it is fed the room of the rows, the most it can become. A session need
+    not have it.
+    """
+
+    @property
+    def replays_runs(self) -> bool:
+        """Whether runs are recorded; may become False where recording fails."""
+        ...
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """A backend with more to say on where it stands. It need not."""
+
+    def report(self) -> Mapping[str, str | int | bool | None]:
+        """Names and values for `/health`, beside those that every backend has."""
         ...
 
 

@@ -21,6 +21,7 @@ from twostroke.cli import (
     export,
     generate,
     key,
+    models,
     plan,
     plugins,
     serve,
@@ -33,7 +34,7 @@ from twostroke.errors import ConfigError, TwostrokeError
 
 COMMANDS = (
     *(serve, export, verify, split, evaluate, plan, generate, chat, bench),
-    *(tune, key, plugins, conformance, doctor, config),
+    *(models, tune, key, plugins, conformance, doctor, config),
 )
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

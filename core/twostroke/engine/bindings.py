@@ -141,7 +141,8 @@ class InPlaceRuns:
     def _bind(
         self, start_row: int, count: int, num_new: int, wanted: Sequence[int], total: int
     ) -> BoundRun:
-        inputs = SmallInputs(self._graph, count, num_new, len(wanted), total)
+        room = self._kv.extent.row_tokens
+        inputs = SmallInputs(self._graph, count, num_new, len(wanted), total, room)
         past = self._kv.span(start_row, count)
         logits = self._logits.of(count, num_new, wanted)
         reduced = self._stage_reduced(count) if self._graph.is_reducing else None

@@ -122,9 +122,15 @@ def _scheduler(
             "at a time",
             bundle.manifest.name,
         )
+    buckets = buckets_of(plan, can_shrink=not runner.replays_decode)
     has_answers = reuses_answers(bundle.manifest.name, runner, limits, context_tokens)
     return Scheduler(
-        KVCache(plan.num_rows, context_tokens, plan.kv_tokens_total, buckets_of(plan)),
+        KVCache(
+            plan.num_rows,
+            context_tokens,
+            plan.kv_tokens_total,
+            buckets,
+        ),
         max_queue=limits.max_queue,
         prefill_chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         max_stall_s=None if limits.max_stall_ms is None else limits.max_stall_ms / 1e3,

@@ -1,15 +1,15 @@
 """Guesses what a sequence says next: what followed the last time it said the same.
 
 Prompt lookup decoding (Saxena 2023) with the bookkeeping of PAQ's match model (Mahoney 2005): the
-last few tokens are looked up in prompt and answer; while the copy goes on, its source is followed
-and the match grows. How long the match is says how far it can be trusted. Pure Python, a few
-microseconds a token.
+last few tokens are looked up in prompt and answer, and in what the client has predicted; while the
+copy goes on, its source is followed and the match grows. How long the match is says how far it can
+be trusted. Pure Python, a few microseconds a token.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from twostroke.types import TokenId
 
@@ -19,6 +19,9 @@ MAX_NGRAM_TOKENS = 4
 MAX_SLOTS = 2**16
 """Of each length's table, 256 KiB; a sequence that is longer forgets by chance what is oldest."""
 
+PREDICTED_MATCH_TOKENS = 16
+"""What the beginning of a prediction counts for: whoever sends one has a reason."""
+
 _MULTIPLIER = 0x9E3779B1  # Knuth's multiplicative hashing: 2**32 over the golden ratio
 
 
@@ -26,11 +29,12 @@ class Drafter:
     """An index of one sequence's tokens. Owns a copy of them and grows by one at a time.
 
     `match_tokens` is how many of the last tokens are known to have stood before; 0: none. It takes
-    4 bytes a token and at most `MAX_SLOTS` x 12 for the tables.
+    4 bytes a token and at most `MAX_SLOTS` x 12 for the tables. A prediction is indexed before the
+    sequence and is no part of it.
     """
 
-    def __init__(self, capacity_tokens: int) -> None:
-        """`capacity_tokens`: how long the sequence may become; sizes the tables."""
+    def __init__(self, capacity_tokens: int, prediction: Sequence[TokenId] = ()) -> None:
+        """`capacity_tokens`: how long sequence and prediction may become; sizes the tables."""
         self.match_tokens = 0
         self._source = 0  # position of the token that followed the match the last time
         self._ids = array("I")
@@ -40,9 +44,18 @@ class Drafter:
         # For n tokens, by their hash: the position behind them where they stood last; 0: none.
         self._tables = {n: array("I", bytes(4 * num_slots)) for n in range(2, MAX_NGRAM_TOKENS + 1)}
         self._tail: list[tuple[int, int]] = []  # n and the slot of the last n tokens, growing
+        self._num_predicted = 0  # while the prediction itself is indexed, it is like any other text
+        self.extend(prediction)
+        self._num_predicted = len(prediction)
+        self.match_tokens = 0
 
     def __len__(self) -> int:
-        return self._num_skipped + len(self._ids)
+        return self._num_skipped + len(self._ids) - self._num_predicted
+
+    def follow_prediction(self) -> None:
+        """The answer is about to begin: the prediction says how, where there is one."""
+        if self._num_predicted:
+            self._source, self.match_tokens = 0, PREDICTED_MATCH_TOKENS
 
     def skip(self, num_tokens: int) -> None:
         """Leaves out the first tokens of a sequence; before anything else is added."""
@@ -64,9 +77,10 @@ class Drafter:
         for length, slot in self._tail:
             self._tables[length][slot] = len(ids)
         is_right = self.match_tokens > 0 and ids[self._source] == token_id
+        is_last = self._source + 1 == self._num_predicted  # the sequence doesn't follow on it
         ids.append(token_id)
         self._tail = self._hash_tail()
-        if is_right:
+        if is_right and not is_last:
             self.match_tokens += 1
             self._source += 1
         else:
@@ -79,6 +93,9 @@ class Drafter:
         """
         if not self.match_tokens:
             return ()
+        if self._source < self._num_predicted:
+            end = min(self._source + max_tokens, self._num_predicted)
+            return tuple(self._ids[self._source : end])
         guessed: list[TokenId] = list(self._ids[self._source : self._source + max_tokens])
         period = len(self._ids) - self._source
         while len(guessed) < max_tokens:
@@ -90,7 +107,10 @@ class Drafter:
         ids, end = self._ids, len(self._ids)
         for length, slot in reversed(self._tail):
             source = self._tables[length][slot]
-            if source and ids[source - length : source] == ids[end - length :]:
+            if (
+                source not in (0, self._num_predicted)
+                and ids[source - length : source] == ids[end - length :]
+            ):
                 self._source, self.match_tokens = source, length
                 return
         self.match_tokens = 0

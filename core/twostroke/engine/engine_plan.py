@@ -90,11 +90,11 @@ def plan_engine(
     )
 
 
-def buckets_of(plan: MemoryPlan) -> Buckets | None:
+def buckets_of(plan: MemoryPlan, *, can_shrink: bool = True) -> Buckets | None:
     """The sizes of the KV cache where it takes what is allocated; None where that is free."""
     if plan.touches_lazily:
         return None
-    return Buckets(Extent(plan.num_rows, plan.capacity_tokens))
+    return Buckets(Extent(plan.num_rows, plan.capacity_tokens), can_shrink=can_shrink)
 
 
 def first_extent(plan: MemoryPlan) -> Extent | None:

@@ -86,11 +86,17 @@ class KVBuffers:
             for name in past_names(number)
         }
         self._blocks: list[dict[str, Buffer]] = []
+        self._extent: Extent | None = None  # measured when it is next asked for
         self._add_blocks(extent)
 
     @property
     def extent(self) -> Extent:
         """Rows and tokens that every array has room for."""
+        if self._extent is None:
+            self._extent = self._measured()
+        return self._extent
+
+    def _measured(self) -> Extent:
         shapes = [buffer.shape for block in self._blocks for buffer in block.values()]
         num_rows = min(s[0] for s in shapes) if self.has_row_views else len(self._blocks)
         return Extent(num_rows, min(s[2] for s in shapes))
@@ -131,6 +137,7 @@ class KVBuffers:
         """Replaces the arrays one by one; see `KVStore`."""
         if self._backend.touches_lazily:
             return
+        self._extent = None
         if not self.has_row_views:
             del self._blocks[extent.num_rows :]
         for number, block in enumerate(self._blocks):

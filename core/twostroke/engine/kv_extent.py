@@ -42,10 +42,14 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The sizes that the arrays of one KV cache may have; `full` is what the plan allows."""
+    """The sizes that the arrays of one KV cache may have; `full` is what the plan allows.
+
+    `can_shrink` False: they only grow, because runs that are recorded over them stay for good.
+    """
 
     full: Extent
     least_row_tokens: int = LEAST_ROW_TOKENS
+    can_shrink: bool = True
 
     @property
     def least(self) -> Extent:
@@ -94,6 +98,8 @@ class Room:
 
         Twice as long as is needed, so that the next turn of a chat still fits.
         """
+        if not self._buckets.can_shrink:
+            return None
         needed = self._needed([2 * num_tokens for num_tokens in needs])
         return None if needed.covers(self.extent) else self.extent.common(needed)
 

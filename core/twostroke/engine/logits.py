@@ -20,7 +20,7 @@ MAX_KEPT_POSITIONS = 17
 
 class LogitBuffers:
     """Memory for the logits of a graph, [batch, positions, vocab]: the host's, unless the graph
-    reduces them on the device.
+    keeps them on the device.
 
     One of each batch size is kept for single positions and for each of a few. Of the others, which
     hold a whole chunk, only one is kept and used for shorter chunks too: 256 positions of a large
@@ -73,4 +73,4 @@ class LogitBuffers:
 
     def _allocate(self, shape: tuple[int, ...]) -> Buffer:
         dtype = self._graph.session.outputs[LOGITS].dtype
-        return self._graph.backend.allocate(shape, dtype, on_host=not self._graph.is_reducing)
+        return self._graph.backend.allocate(shape, dtype, on_host=not self._graph.keeps_logits)

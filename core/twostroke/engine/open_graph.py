@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from twostroke.backends.capabilities import ReplaysRuns
 from twostroke.backends.protocol import Backend, Session, TensorSpec
 from twostroke.backends.reduced import INVERSE_TEMPERATURE, REDUCED_OUTPUTS, ReducesLogits
 from twostroke.bundle import Bundle
@@ -71,6 +72,16 @@ class OpenGraph:
     def is_reducing(self) -> bool:
         """Whether it reduces its logits on the device; see `backends.reduced`."""
         return INVERSE_TEMPERATURE in self.session.inputs
+
+    @property
+    def keeps_logits(self) -> bool:
+        """Whether its logits stay on the device: reduced there, or where no run copies them."""
+        return self.is_reducing or self.replays_runs
+
+    @property
+    def replays_runs(self) -> bool:
+        """Whether its runs are recorded and replayed; see `ReplaysRuns`."""
+        return isinstance(self.session, ReplaysRuns) and self.session.replays_runs
 
     @property
     def takes_chunks(self) -> bool:

@@ -71,6 +71,11 @@ class Runner:
         """How many rows one decode run may cover: 1, or None for any number."""
         return 1 if self.decodes_alone or not self._decode.backend.has_row_views else None
 
+    @property
+    def replays_decode(self) -> bool:
+        """Whether decode runs are recorded, so that they should be of few kinds; see `block_of`."""
+        return self._decode.replays_runs
+
     def prefill(
         self, row: int, start: int, token_ids: Sequence[TokenId], *, is_last: bool
     ) -> Logits:

@@ -35,6 +35,7 @@ class Sequence:
     scope: str = ""  # whose tokens in the KV cache it may reuse, and who may reuse its own
     reuses_prefix: bool = True
     priority: int = 0  # lower ones are admitted sooner
+    prediction: tuple[TokenId, ...] = ()  # what the answer is expected to say
     num_cached_tokens: int = 0  # of the prompt: in the row when it was taken
     prompt_bytes: bytes = field(init=False, repr=False)  # the ids, for comparing prompts
 
@@ -73,6 +74,7 @@ def sequence_for(
         max_total_tokens,
         scope=request.scope,
         priority=request.priority,
+        prediction=request.prediction,
         # Prompts that are scored are read from their first token on.
         reuses_prefix=request.sampling.prompt_logprobs is None,
     )

@@ -27,12 +27,11 @@ class SmallInputs:
     """Buffers for `count` rows of `num_new` tokens, and how they are filled.
 
     `num_wanted` positions of each row are asked for, `total` is the longest row after the run
-    (only a mask's shape depends on it). The values are gathered in host arrays that are kept,
-    because a step of a small model is over in a few milliseconds.
+    (only a mask's shape depends on it), `room` what a row has room for.
     """
 
     def __init__(
-        self, graph: OpenGraph, count: int, num_new: int, num_wanted: int, total: int
+        self, graph: OpenGraph, count: int, num_new: int, num_wanted: int, total: int, room: int = 0
     ) -> None:
         self._staged = stage(
             graph.backend,
@@ -40,8 +39,11 @@ class SmallInputs:
                 name: (_shape(spec, count, num_new, num_wanted, total), spec.dtype)
                 for name, spec in graph.small_inputs.items()
             },
+            is_for_one_run=ATTENTION_MASK in graph.small_inputs,  # another shape each time
         )
         self._num_new = num_new
+        # A run that is replayed reads on the host what it read when it was recorded.
+        self._longest = room if graph.replays_runs else None
 
     @property
     def buffers(self) -> Mapping[str, Buffer]:
@@ -67,7 +69,8 @@ class SmallInputs:
             values[SEQLENS_K][...] = past_lengths
             values[SEQLENS_K] += num_new - 1
         if TOTAL_SEQUENCE_LENGTH in values:  # []
-            values[TOTAL_SEQUENCE_LENGTH][...] = max(past_lengths) + num_new
+            longest = self._longest or max(past_lengths) + num_new
+            values[TOTAL_SEQUENCE_LENGTH][...] = longest
         if POSITION_IDS in values:  # [batch, sequence]
             values[POSITION_IDS][...] = np.add.outer(past_lengths, np.arange(num_new))
         if LOGIT_INDEX in values:  # [batch, k] or [batch]

@@ -19,6 +19,7 @@ from twostroke.engine.run_transfers import run_transfers
 from twostroke.engine.sampler import Logits
 from twostroke.engine.scheduler import DecodeBatch, PrefillChunk, VerifyRun
 from twostroke.engine.sequence import Phase
+from twostroke.engine.spans import block_of
 from twostroke.engine.watched_runner import WatchedRunner
 from twostroke.errors import DeviceLostError, EngineError
 from twostroke.life.observe import Observers, RunFacts
@@ -152,13 +153,13 @@ class Stepper:
         return logits[-1:]
 
     def _decode(self, batch: DecodeBatch) -> None:
-        works = [None if s is None else self._intake.work_of(s) for s in batch.sequences]
+        start, works = self._rows_of(batch)
         served = [work for work in works if work is not None]
-        fed = [0 if s is None else s.answer_ids[-1] for s in batch.sequences]
-        lengths = self._intake.span_lengths(batch.start, len(fed))
+        fed = [0 if work is None else work.sequence.answer_ids[-1] for work in works]
+        lengths = self._intake.span_lengths(start, len(fed))
         began = self._clock()
         try:
-            logits = self._run_decode(batch.start, fed, lengths, works)  # [batch, vocab]
+            logits = self._run_decode(start, fed, lengths, works)  # [batch, vocab]
             self._note_decode(works, lengths, began)
             tokens = self._answers.choose(logits, works)
         except DeviceLostError:
@@ -171,6 +172,16 @@ class Stepper:
             if work is not None and work.sequence.phase is not Phase.ENDED:
                 self._intake.commit_decode(work.sequence)
                 self._answers.accept(work, token_id, functools.partial(row_of, row))  # [vocab]
+
+    def _rows_of(self, batch: DecodeBatch) -> tuple[int, list[Work | None]]:
+        """The first row of a decode run and who decodes in its rows; None where nobody does."""
+        works = [None if s is None else self._intake.work_of(s) for s in batch.sequences]
+        if not self._runner.replays_decode:
+            return batch.start, works
+        start, count = block_of(batch.start, len(works), self._runner.extent.num_rows)
+        padded: list[Work | None] = [None] * count
+        padded[batch.start - start : batch.start - start + len(works)] = works
+        return start, padded
 
     def _run_decode(
         self,

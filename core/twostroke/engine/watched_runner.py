@@ -74,6 +74,11 @@ class WatchedRunner:
         return self._run(bound_s, self.inner.decode, start_row, token_ids, past_lengths)
 
     @property
+    def replays_decode(self) -> bool:
+        """See `Runner.replays_decode`."""
+        return self.inner.replays_decode
+
+    @property
     def reduces_logits(self) -> bool:
         """See `Runner.reduces_logits`."""
         return self.inner.reduces_logits

@@ -153,6 +153,7 @@ def _beside(needs: Needs) -> str:
     return (
         f", beside {_size(needs.weights_bytes)} of weights and {_size(needs.workspace_bytes)} of "
         f"workspace in {_size(needs.free_bytes)} of free memory"
+        f"{f' ({needs.free_source})' if needs.free_source else ''}"
     )
 
 

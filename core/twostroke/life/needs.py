@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twostroke.backends.capabilities import PacksWeights
+from twostroke.backends.capabilities import (
+    FreeMemory,
+    PacksBlocks,
+    PacksWeights,
+    SharesWeights,
+    TellsFreeMemory,
+)
 from twostroke.backends.protocol import Backend
 from twostroke.backends.split import graph_parts
 from twostroke.bundle import Bundle
@@ -16,6 +22,7 @@ from twostroke.errors import BundleError
 from twostroke.life.bundle_weights import loaded_bytes, stored_weights_bytes, widest_products
 from twostroke.life.free_memory import free_memory_bytes
 from twostroke.life.resident import process_bytes
+from twostroke.life.weights import MLAS_BLOCK_BYTES
 from twostroke.life.workspace import plan_workspace
 from twostroke.types import Stroke
 
@@ -27,9 +34,9 @@ class Needs:
     """Bytes on the device that decodes.
 
     `prefill_weights_bytes` and `decode_weights_bytes` are what each session adds: what both share
-    counts to the first. `free_bytes` is what was free before; None: not known. `process_bytes` is
-    what the process took before its first model; `scoring_bytes` what prompt log-probabilities take
-    where a request asks for them: the logits of a chunk, twice.
+    counts to the first. `free_bytes` is what was free before, as `free_source` told; None: not
+    known. `process_bytes` is what the process took before its first model; `scoring_bytes` what
+    prompt log-probabilities take where a request asks for them: the logits of a chunk, twice.
     """
 
     prefill_weights_bytes: int = 0
@@ -38,6 +45,7 @@ class Needs:
     free_bytes: int | None = None
     process_bytes: int | None = None
     scoring_bytes: int = 0
+    free_source: str = ""
 
     @property
     def weights_bytes(self) -> int:
@@ -89,15 +97,16 @@ def engine_needs(
         num_rows=num_rows,
         keeps_scores=is_host,
     )
-    known = device.memory_bytes is not None and not is_host
+    free = _free_memory(backends[Stroke.DECODE], is_host=is_host)
     return Needs(
         weights.get(Stroke.PREFILL, 0),
         weights.get(Stroke.DECODE, 0),
         # Other tools' graphs answer the logits of every position of a chunk.
         workspace.num_bytes + (chunk_tokens * vocab_size * 4 if answers_all else 0),
-        device.memory_bytes if known else free_memory_bytes(),
+        free.num_bytes,
         process_bytes(),
         2 * min(chunk_tokens, context_tokens) * vocab_size * 4,
+        free.source,
     )
 
 
@@ -128,8 +137,29 @@ def _weights(
             loaded,
             vocab_size=vocab_size,
             packs=isinstance(backend, PacksWeights),
-            shares=isinstance(backend, PacksWeights) and backend.shares_packed_weights,
+            shares=_shares_weights(backend),
+            block_bytes=_block_bytes(backend),
         )
         for stroke, num_bytes in zip(loaded.values(), sizes, strict=True):
             added[stroke] += num_bytes
     return added
+
+
+def _block_bytes(backend: Backend) -> int:
+    return backend.packed_block_bytes if isinstance(backend, PacksBlocks) else MLAS_BLOCK_BYTES
+
+
+def _shares_weights(backend: Backend) -> bool:
+    if isinstance(backend, PacksWeights):
+        return backend.shares_packed_weights
+    return isinstance(backend, SharesWeights) and backend.shares_weights
+
+
+def _free_memory(backend: Backend, *, is_host: bool) -> FreeMemory:
+    """What is free where a backend has its cache, as well as it is known."""
+    device = backend.device
+    if isinstance(backend, TellsFreeMemory) and not is_host:
+        return backend.free_memory()
+    if device.memory_bytes is not None and not is_host:
+        return FreeMemory(device.memory_bytes, "all that the device has")
+    return FreeMemory(free_memory_bytes(), "")

@@ -103,7 +103,8 @@ def check_n(n: Any) -> int:
 def siblings(requests: Sequence[Request], n: int) -> list[Request]:
     """`n` choices of each request. With a seed, choice i of a prompt has the seed plus i.
 
-    Each but the first has an id of its own; those of one prompt are a group.
+    Each but the first has an id of its own; those of one prompt are a group, of which the first
+    scores the prompt where that is asked for.
     """
     made = []
     for number, request in enumerate(requests):
@@ -111,6 +112,8 @@ def siblings(requests: Sequence[Request], n: int) -> list[Request]:
             sampling, index = request.sampling, number * n + i
             if sampling.seed is not None:
                 sampling = replace(sampling, seed=(sampling.seed + i) % 2**64)
+            if i and sampling.prompt_logprobs is not None:
+                sampling = replace(sampling, prompt_logprobs=None)
             request_id = f"{request.request_id}-{index}" if index else request.request_id
             group = f"{request.request_id}-{number}" if n > 1 else None
             made.append(replace(request, request_id=request_id, sampling=sampling, group=group))

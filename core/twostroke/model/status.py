@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from twostroke.backends.capabilities import Reports
 from twostroke.backends.ort.threads import HasThreads
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
@@ -25,6 +26,7 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
             "device": choice.backend.device.name,
             "device_memory_bytes": choice.backend.device.memory_bytes,
             "threads": _threads(choice.backend),
+            "details": _details(choice.backend),
             "dialect": opened.graphs[stroke].dialect,
             "precision": opened.graphs[stroke].quantisation.precision,
             "nodes": dict(placement.nodes),
@@ -38,6 +40,11 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
 def _threads(backend: Backend) -> dict[str, Any] | None:
     """How many threads its operators have, and whose; None where the backend does not say."""
     return dataclasses.asdict(backend.threads) if isinstance(backend, HasThreads) else None
+
+
+def _details(backend: Backend) -> dict[str, Any]:
+    """What a backend has to say beside: whether it records its runs, what its sessions share."""
+    return dict(backend.report()) if isinstance(backend, Reports) else {}
 
 
 def placement_lines(opened: OpenEngine) -> Iterator[str]:

@@ -54,7 +54,7 @@ async def answers(turn: Turn) -> AsyncGenerator[tuple[int, TurnEvent], None]:
                     raise UnavailableError("The answer was cut off: the server is stopping.")
                 turn.choices[index].finished = event
             elif isinstance(event, TextEvent):
-                turn.choices[index].num_tokens = event.index + 1
+                turn.choices[index].note(event)
             yield index, event
 
 

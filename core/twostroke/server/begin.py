@@ -14,12 +14,14 @@ from twostroke.errors import RequestError
 from twostroke.model import Model
 from twostroke.model.asking import Asked, check_asked, compile_calls, parser_for
 from twostroke.model.choices import siblings
+from twostroke.model.predictions import Prediction, PredictionTally
 from twostroke.model.preparing import compile_timed
 from twostroke.server.choices import check_total, of_prompt
 from twostroke.server.keys import ADMISSION, ARRIVED_AT, CALLER, REQUEST_ID, TURN
 from twostroke.server.model_for import model_for
 from twostroke.server.text_threads import threads_for
 from twostroke.server.turn import Choice, Prompt, Turn
+from twostroke.text.prompt import encode_continuation
 from twostroke.text.template import ChatEnd
 from twostroke.text.tools import ToolUse
 from twostroke.timings import Preparation
@@ -37,7 +39,7 @@ class Wanted:
     `reads_sections` answers are parsed: for reasoning, and for calls where there are `tools`.
     `schedule` adds to a request when it is served (`QueueFields.scheduled`); `variables` are for
     the chat template, and `end` is where the text of a conversation ends. With `reports_progress`
-    the surface's frames are `ProgressFrames`.
+    the surface's frames are `ProgressFrames`. `prediction` is what the answer is expected to say.
     """
 
     model: str | None
@@ -51,6 +53,7 @@ class Wanted:
     variables: Mapping[str, Any] = field(default_factory=dict)
     end: ChatEnd = ChatEnd.BEGUN
     reports_progress: bool = False
+    prediction: str = ""
 
 
 async def begin(request: web.Request, wanted: Wanted) -> Turn:
@@ -71,6 +74,7 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
     asked = check_asked(Asked(model.sampling(**wanted.given), wanted.constraint, wanted.tools))
     all_ids, prepared = await _encode(model, wanted)
     constraint, prepared = await _compile(model, all_ids[0], asked, prepared)
+    prediction = await _predicted(model, wanted.prediction)
     admission.take_tokens(sum(map(len, all_ids)))
     requests = [
         Request(request[REQUEST_ID], ids, asked.sampling, constraint, scope=caller.scope)
@@ -78,13 +82,20 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
     ]
     arrived_at = request[ARRIVED_AT]
     requests = [
-        replace(wanted.schedule(each, arrived_at), reports_progress=wanted.reports_progress)
+        replace(
+            wanted.schedule(each, arrived_at),
+            reports_progress=wanted.reports_progress,
+            prediction=prediction.ids if prediction else (),
+        )
         for each in requests
     ]
     choices = [Choice(each) for each in siblings(requests, wanted.n)]
     if wanted.reads_sections and asked.constraint is None:
         for choice in choices:
             choice.parser = parser_for(model, choice.request.prompt_ids, wanted.tools)
+    if prediction is not None:
+        for choice in choices:
+            choice.tally = PredictionTally(prediction)
     turn = Turn(model, request[REQUEST_ID], arrived_at, prepared, choices, wanted.n)
     request[TURN] = turn
     return turn
@@ -115,6 +126,17 @@ async def _encode(model: Model, wanted: Wanted) -> tuple[list[tuple[TokenId, ...
         all_ids.append(ids)
         total = _sum(total, prepared)
     return all_ids, total
+
+
+async def _predicted(model: Model, text: str) -> Prediction | None:
+    """What an answer is expected to say; None where nothing is."""
+    if not text:
+        return None
+
+    def predicted() -> Prediction:
+        return Prediction(encode_continuation(model.tokenizer, text))
+
+    return await asyncio.get_running_loop().run_in_executor(threads_for(text), predicted)
 
 
 def _sum(total: Preparation, more: Preparation) -> Preparation:

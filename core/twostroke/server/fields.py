@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
 from twostroke.errors import RequestError
@@ -21,10 +21,20 @@ Int = Annotated[int, Field(gt=-(2**64), lt=2**64)]
 Messages = Annotated[list[dict[str, Any]], Field(min_length=1)]
 """Chat messages; what is inside of each is checked by the text room, which renders them."""
 
+
+def _check_stops(value: Any) -> Any:
+    strings = value if isinstance(value, list) else [value]
+    if value is not None and not all(isinstance(each, str) for each in strings):
+        raise ValueError("must be a string or a list of strings")
+    return value
+
+
 Stops = Annotated[
-    Any, WithJsonSchema({"type": ["string", "array", "null"], "items": {"type": "string"}})
+    Any,
+    BeforeValidator(_check_stops),
+    WithJsonSchema({"type": ["string", "array", "null"], "items": {"type": "string"}}),
 ]
-"""A string or a list of them; `Model.sampling` says so too."""
+"""A string or a list of them. Its length is checked by `Model.sampling`."""
 
 S = TypeVar("S", bound=BaseModel)
 

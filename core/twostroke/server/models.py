@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -16,12 +17,18 @@ from twostroke.server.served import Clock, ModelState, Resident, Served, Setting
 class BringsModels(Protocol):
     """Who loads the models that requests ask for; see `residency.Residency`."""
 
+    load_wait_s: float  # how long somebody waits at most
+
     async def wait_for(self, served: Served) -> None:
         """Returns when it is loaded.
 
         Raises:
             UnavailableError: it is not, and why.
         """
+        ...
+
+    def unload(self, served: Served) -> asyncio.Task[None]:
+        """Takes it out of memory; the task ends when its answers have ended and it is closed."""
         ...
 
 

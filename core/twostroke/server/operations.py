@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from twostroke.server import admin
 from twostroke.server.description import Description
 from twostroke.server.docs_page import docs_file, docs_page
-from twostroke.server.health import health
-from twostroke.server.keys import HEALTH_PATH, METRICS_PATH
+from twostroke.server.health import health, live
+from twostroke.server.keys import HEALTH_PATH, LIVE_PATH, METRICS_PATH
 from twostroke.server.metrics import MetricsPage
 from twostroke.server.surface import Route, Surface
 
@@ -16,9 +17,15 @@ _HEALTH = {
         "status": {"enum": ["ok", "loading", "unhealthy", "stopping"]},
         "num_requests_in_flight": {"type": "integer"},
         "memory": {"type": "object"},
+        "config": {"type": "object"},
         "models": {"type": "array", "items": {"type": "object"}},
     },
-    "required": ["status", "num_requests_in_flight", "memory", "models"],
+    "required": ["status", "num_requests_in_flight", "memory", "config", "models"],
+}
+_LIVE = {
+    "type": "object",
+    "properties": {"status": {"const": "alive"}},
+    "required": ["status"],
 }
 
 
@@ -37,6 +44,14 @@ def operations(metrics: MetricsPage, description: Description) -> Surface:
                 reply=_HEALTH,
                 is_open=True,
                 reply_statuses=(200, 503),
+            ),
+            Route(
+                "GET",
+                LIVE_PATH,
+                live,
+                "Whether the process answers, for liveness probes.",
+                reply=_LIVE,
+                is_open=True,
             ),
             Route(
                 "GET",
@@ -69,5 +84,6 @@ def operations(metrics: MetricsPage, description: Description) -> Surface:
                 streams=("text/css", "text/javascript"),
                 is_open=True,
             ),
+            *admin.ROUTES,
         ),
     )

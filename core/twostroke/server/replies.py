@@ -48,10 +48,13 @@ def timings_body(timings: Timings) -> dict[str, Any]:
 def usage_body(turn: Turn) -> dict[str, Any]:
     """OpenAI's token counts: of all choices, and of each prompt once."""
     prompt, completion = turn.num_prompt_tokens, turn.num_completion_tokens
+    details = {"reasoning_tokens": turn.num_reasoning_tokens}
+    if (predicted := turn.prediction_counts) is not None:
+        details["accepted_prediction_tokens"], details["rejected_prediction_tokens"] = predicted
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": turn.num_cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": turn.num_reasoning_tokens},
+        "completion_tokens_details": details,
     }

@@ -204,6 +204,7 @@ class Residency:
         self.models.leaving.remove(resident)
         served.num_leaving -= 1
         logger.info("%s is out of memory", served.name)
+        del resident  # its tokenizer and grammars go with it
         await asyncio.to_thread(give_memory_back)
 
     async def keep_watch(self) -> None:

@@ -43,7 +43,8 @@ class Route:
     `aliases` are other paths that answer the same. What describes it, and checks nothing: `body` is
     the shape of what is sent and `example` a body that works; `reply` is the shape of a whole JSON
     answer (a type that pydantic knows, or a JSON schema), which comes with `reply_statuses`;
-    `streams` are the content types of other answers. `is_open`: no key is asked for.
+    `streams` are the content types of other answers; `error_statuses` are those of errors beside
+    the ones that any route may answer with. `is_open`: no key is asked for.
     """
 
     method: str
@@ -57,6 +58,7 @@ class Route:
     is_open: bool = False
     example: Mapping[str, Any] | None = None
     reply_statuses: tuple[int, ...] = (200,)
+    error_statuses: tuple[int, ...] = ()
 
     @property
     def content_types(self) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from typing import Any
 from uuid import uuid4
 
 from twostroke.life.together import together
-from twostroke.model import Model
+from twostroke.model import Model, TextEvent
+from twostroke.model.predictions import PredictionTally
 from twostroke.text.parsers import Content, Delta, Reasoning, SectionParser
 from twostroke.timings import Preparation, Timings
 from twostroke.types import FinishedEvent, Request, TokenId
@@ -37,9 +38,18 @@ class Choice:
     request: Request
     parser: SectionParser | None = None  # None: an answer is nothing but text
     finished: FinishedEvent | None = None
+    tally: PredictionTally | None = None  # where the answer was predicted
     num_tokens: int = 0
     num_reasoning_tokens: int = 0
     _num_read: int = field(default=0, init=False)  # of `num_tokens`: it is known what they are
+
+    def note(self, event: TextEvent) -> None:
+        """Counts a token; text that was held back to the end is none. Mutates the counts."""
+        if event.index < self.num_tokens:
+            return
+        self.num_tokens = event.index + 1
+        if self.tally is not None:
+            self.tally.add(event.token_id)
 
     def read(self, text: str) -> Sequence[Delta]:
         """What the next piece of the answer's text is. Mutates the parser and the counts."""
@@ -137,6 +147,14 @@ class Turn:
     def num_reasoning_tokens(self) -> int:
         """Of all choices: tokens that the model thought and did not answer."""
         return sum(choice.num_reasoning_tokens for choice in self.choices)
+
+    @property
+    def prediction_counts(self) -> tuple[int, int] | None:
+        """Tokens of predictions that answers said, and others; None where nothing was predicted."""
+        tallies = [choice.tally for choice in self.choices if choice.tally is not None]
+        if not tallies:
+            return None
+        return sum(t.num_accepted for t in tallies), sum(t.num_rejected for t in tallies)
 
     @property
     def timings(self) -> Timings:

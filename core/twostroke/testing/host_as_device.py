@@ -15,7 +15,10 @@ class HostAsDevice:
 
     def __init__(self) -> None:
         self.blocks: dict[int, ctypes.Array[ctypes.c_char]] = {}  # by address
+        self.pinned: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self.num_copies_out = 0
+        self.num_sent = 0
+        self.num_fetched = 0
 
     @property
     def taken_bytes(self) -> int:
@@ -32,6 +35,26 @@ class HostAsDevice:
     def free(self, address: int) -> None:
         """Gives memory back."""
         del self.blocks[address]
+
+    def allocate_pinned(self, num_bytes: int) -> int:
+        """The address of host memory, not counted."""
+        block = ctypes.create_string_buffer(num_bytes)
+        self.pinned[ctypes.addressof(block)] = block
+        return ctypes.addressof(block)
+
+    def free_pinned(self, address: int) -> None:
+        """Gives it back."""
+        del self.pinned[address]
+
+    def send(self, address: int, source: int, num_bytes: int) -> None:
+        """Copies what a step reads."""
+        self.num_sent += 1
+        ctypes.memmove(address, source, num_bytes)
+
+    def fetch(self, target: int, address: int, num_bytes: int) -> None:
+        """Copies what a step wrote."""
+        self.num_fetched += 1
+        ctypes.memmove(target, address, num_bytes)
 
     def copy_in(self, address: int, values: Array) -> None:
         """Copies a host array to an address."""

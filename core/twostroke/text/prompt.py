@@ -103,6 +103,11 @@ def render_chat(
     return hidden.split(template.render_checked(plain, None, given, end=end))
 
 
+def encode_continuation(tokenizer: Tokenizer, text: str) -> tuple[TokenId, ...]:
+    """Token ids of plain text as it goes on behind other text."""
+    return tuple(_encode_behind(tokenizer, text, special=False))
+
+
 def encode_rendered(tokenizer: Tokenizer, pieces: Sequence[str]) -> tuple[TokenId, ...]:
     """Token ids of what `render_chat` answers.
 

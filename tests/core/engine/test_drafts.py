@@ -79,3 +79,33 @@ def test_what_is_said_twice_is_found_in_large_tables(token_ids):
     drafter.extend([*token_ids, 77, *token_ids])
     assert drafter.match_tokens >= min(3, len(token_ids))
     assert drafter.next_token is not None
+
+
+def test_a_prediction_is_followed_from_its_beginning_and_ends_with_it():
+    drafter = Drafter(64, prediction=[11, 12, 13, 14])
+    assert (len(drafter), drafter.draft(4)) == (0, ())
+    drafter.extend([1, 2, 3])
+    assert len(drafter) == 3
+    drafter.follow_prediction()
+    assert drafter.draft(8) == (11, 12, 13, 14)
+    for token_id in (11, 12, 13):
+        assert drafter.next_token == token_id
+        drafter.add(token_id)
+    drafter.add(14)
+    assert (drafter.next_token, drafter.draft(4)) == (None, ())
+
+
+def test_a_prediction_is_found_again_behind_what_it_did_not_say():
+    drafter = Drafter(64, prediction=[11, 12, 13, 14, 15, 16])
+    drafter.extend([1, 2])
+    drafter.follow_prediction()
+    drafter.extend([11, 99, 13, 14])
+    assert drafter.draft(8) == (15, 16)
+
+
+def test_nothing_follows_on_a_prediction_but_the_answer():
+    drafter = Drafter(64, prediction=[11, 12])
+    drafter.extend([1, 11, 12])
+    assert drafter.draft(2) == (), "the prompt does not follow on the prediction"
+    drafter.extend([5, 11, 12])
+    assert drafter.draft(1) == (5,)

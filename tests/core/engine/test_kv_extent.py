@@ -50,3 +50,11 @@ def test_room_grows_to_what_is_needed_and_shrinks_only_by_half(first, second):
         room.extent = idle
         assert not room.unfit(second)
         assert room.idle(second) is None
+
+
+def test_arrays_that_runs_are_recorded_over_only_grow():
+    room = Room(Buckets(Extent(6, 1000), least_row_tokens=64, can_shrink=False))
+    (extent, *_) = room.wanted([500, 500, 0, 0, 0, 0])
+    room.extent = extent
+    assert room.idle([0] * 6) is None
+    assert not room.wanted([500, 500, 0, 0, 0, 0])

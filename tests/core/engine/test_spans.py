@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twostroke.engine.spans import split_spans
+from twostroke.engine.spans import block_of, split_spans
 
 
 def test_neighbours_share_a_span_and_a_wide_hole_splits_it():
@@ -27,3 +27,21 @@ def test_every_row_is_in_exactly_one_span(rows, max_hole_rows, max_span_rows):
     for start, count in spans:
         assert {start, start + count - 1} <= rows, "a span must begin and end with a row in use"
         assert max_span_rows is None or count <= max_span_rows
+
+
+@given(st.integers(0, 40), st.integers(1, 40), st.integers(0, 20))
+def test_blocks_hold_their_span_and_are_few(start, count, spare):
+    num_rows = start + count + spare
+    first, size = block_of(start, count, num_rows)
+    assert first <= start
+    assert start + count <= first + size <= num_rows
+    whole = 1 << (size - 1).bit_length()
+    assert first % whole == 0
+    assert size == whole or first + size == num_rows
+
+
+def test_there_are_fewer_than_two_blocks_a_row():
+    found = {block_of(s, c, 24) for s in range(24) for c in range(1, 25 - s)}
+    assert len(found) < 2 * 24
+    assert block_of(3, 2, 24) == (0, 8)
+    assert block_of(5, 1, 24) == (5, 1)

@@ -6,8 +6,11 @@ import psutil
 import pytest
 
 from twostroke.backends import Device
+from twostroke.backends.capabilities import FreeMemory
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import open_bundle
+from twostroke.errors import OutOfMemoryError
+from twostroke.life.memory import plan_memory
 from twostroke.life.needs import Needs, engine_needs
 from twostroke.life.resident import process_bytes, read_resident_bytes
 from twostroke.testing import make_echo_bundle
@@ -50,6 +53,26 @@ def test_a_device_without_packing_loads_a_copy_for_each_graph(bundle):
     assert found.prefill_weights_bytes == pytest.approx(on_disk, rel=0.05)
     assert found.decode_weights_bytes == pytest.approx(on_disk, rel=0.05)
     assert found.free_bytes == 10**9
+
+
+def test_a_device_whose_sessions_share_counts_weights_once_and_says_what_is_free(bundle):
+    """Free is what is free now, not all that the device has."""
+    told = FreeMemory(600, "a meter")
+    sharing = SimpleNamespace(device=GPU.device, shares_weights=True, free_memory=lambda: told)
+    found = needs(bundle, sharing, sharing)
+    on_disk = (bundle.root / "weights.bin").stat().st_size
+    assert found.prefill_weights_bytes == pytest.approx(on_disk, rel=0.05)
+    assert found.decode_weights_bytes < 0.05 * on_disk
+    assert (found.free_bytes, found.free_source) == (600, "a meter")
+    with pytest.raises(OutOfMemoryError, match=r"of free memory \(a meter\)"):
+        plan_memory(
+            bytes_per_token=100,
+            context_tokens=100,
+            max_rows=1,
+            budget_bytes=None,
+            touches_lazily=False,
+            needs=found,
+        )
 
 
 def test_only_what_lies_where_decode_runs_counts(bundle):

@@ -67,6 +67,35 @@ def test_legacy_completions(client):
     assert texts_of(stream) == (["→ab"] * 2, ["stop"] * 2)
 
 
+@pytest.mark.parametrize("max_tokens", [0, 9])
+def test_an_echoed_prompt_is_scored_once_for_all_its_answers(serve_echo, max_tokens):
+    live = serve_echo()
+    asked = {"prompt": ["abc", "x"], "n": 3, "echo": True, "logprobs": 1, "max_tokens": max_tokens}
+    whole = live.post("/v1/completions", asked).json()["choices"]
+    assert [choice["logprobs"]["tokens"][:3] for choice in whole[:3]] == [["a", "b", "c"]] * 3
+    assert whole[0]["logprobs"] == whole[1]["logprobs"] == whole[2]["logprobs"]
+    found = {}
+    *lines, _ = filter(
+        None, live.post("/v1/completions", {**asked, "stream": True}).body.split(b"\n")
+    )
+    for line in lines:
+        for choice in json.loads(line.removeprefix(b"data: "))["choices"]:
+            parts = found.setdefault(choice["index"], {"text": "", "tokens": [], "scores": []})
+            parts["text"] += choice["text"]
+            parts["tokens"] += (choice["logprobs"] or {}).get("tokens", [])
+            parts["scores"] += (choice["logprobs"] or {}).get("token_logprobs", [])
+    for index, choice in enumerate(whole):
+        assert found[index]["text"] == choice["text"]
+        assert found[index]["tokens"] == choice["logprobs"]["tokens"]
+        assert found[index]["scores"] == choice["logprobs"]["token_logprobs"]
+
+
+def test_who_shares_a_scored_prompt_does_not_read_it(serve_echo):
+    asked = {"prompt": "x" * 40, "n": 3, "echo": True, "logprobs": 1, "max_tokens": 2}
+    prefill = serve_echo().post("/v1/completions", asked).json()["timings"]["prefill"]
+    assert prefill["num_computed_tokens"] < 2 * 40
+
+
 @pytest.mark.parametrize("n", [0, -1, 129, True, "2", 1.5])
 def test_a_wrong_n_is_a_400(live, n):
     reply = live.post("/v1/chat/completions", {"messages": HI, "n": n})

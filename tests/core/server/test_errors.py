@@ -46,6 +46,8 @@ def refused(live, path, body, status=400):
         ("max_tokens", 10**4000),
         ("max_completion_tokens", -1),
         ("stop", ""),
+        ("stop", {}),
+        ("stop", [1]),
         ("seed", "x"),
         ("model", 7),
         ("stream", "yes"),

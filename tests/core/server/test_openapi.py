@@ -75,6 +75,14 @@ def test_a_surface_has_errors_of_its_own_shape():
     assert schema["properties"] == {"oops": {"type": "string"}, "at": {"type": "array"}}
 
 
+def test_statuses_of_a_route_are_all_there(document):
+    found = operations(document)
+    assert set(found["POST", "/api/push"]["responses"]) & {"200", "501"} == {"501"}
+    assert "501" in found["POST", "/api/chat"]["responses"]
+    health = found["GET", "/health"]["responses"]
+    assert health["503"]["content"] == health["200"]["content"]
+
+
 def test_keys_are_told_where_they_are_wanted():
     surfaces = [replace(BUILT_IN[0], key_headers=("Authorization", "X-Acme-Key"))]
     open_one = openapi_document(surfaces, wants_key=False)

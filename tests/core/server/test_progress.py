@@ -45,7 +45,7 @@ def test_what_was_in_the_cache_is_told_apart(serve_echo):
 
 
 def test_who_waits_is_told_the_place_in_the_queue(serve_echo, wait_until):
-    live = serve_echo(step_delay_s=0.01, scheduler={"max_rows": 1})
+    live = serve_echo(step_delay_s=0.05, scheduler={"max_rows": 1})
     long = {"prompt": "a" * 200, "progress": True}
     with live.connect("/generate", {"prompt": "b" * 250}) as first:
         first.head()

@@ -96,6 +96,39 @@ def test_scores_are_those_of_plain_decoding(plain, drafting):
     assert drafts(drafting)[1] > 5
 
 
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+def test_a_prediction_changes_what_is_guessed_and_nothing_else(plain, drafting, stream):
+    said_so = "→user\nabcdefghijklmnopqrstuvwxyz"
+    answers, usages = [], []
+    for live, content in ((plain, said_so), (drafting, said_so), (drafting, "x" * 40)):
+        prediction = {"type": "content", "content": [{"type": "text", "text": content}]}
+        options = {"stream_options": {"include_usage": True}} if stream else {}
+        found = said(live, CHAT, said_so[6:], prediction=prediction, stream=stream, **options)
+        last = found[-1] if stream else found
+        usages.append(last.pop("usage")["completion_tokens_details"])
+        answers.append(found)
+    assert answers[0] == answers[1] == answers[2]
+    assert drafts(drafting)[1] > len(said_so)
+    for usage in usages[:2]:  # a control token comes in between, and two find the place again
+        assert usage["accepted_prediction_tokens"] == len(said_so) - 2
+        assert usage["rejected_prediction_tokens"] == 2
+    assert usages[2]["rejected_prediction_tokens"] == 40
+
+
+def test_a_prediction_is_what_the_first_guesses_come_from(drafting):
+    for content, is_guessed in (("never", False), ("→user", True)):
+        before, _ = drafts(drafting)
+        prediction = {"type": "content", "content": content}
+        said(drafting, CHAT, "abc", prediction=prediction, max_tokens=3)
+        assert (drafts(drafting)[0] > before) is is_guessed
+
+
+@pytest.mark.parametrize("wrong", ["a", 7, {"type": "text", "content": "a"}, {"type": "content"}])
+def test_a_wrong_prediction_is_refused(plain, wrong):
+    reply = plain.post(CHAT, body_of(CHAT, "a", prediction=wrong))
+    assert (reply.status, reply.error()["param"]) == (400, "prediction")
+
+
 def test_drafts_go_on_behind_a_prefix_that_was_kept(plain, drafting):
     for prompt in (PROMPT, f"{PROMPT} and so on", PROMPT, f"{PROMPT}; the cat sat on the mat"):
         assert said(drafting, "/v1/completions", prompt) == said(plain, "/v1/completions", prompt)

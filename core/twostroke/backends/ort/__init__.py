@@ -22,6 +22,8 @@ from twostroke.backends.ort.placement import (
 )
 from twostroke.backends.ort.reduction import with_reduced_logits
 from twostroke.backends.ort.session import FOLDER_KEY, OrtBinding, OrtSession, load_session
+from twostroke.backends.ort.shared_weights import SharedWeights
+from twostroke.backends.ort.staging import DeviceStaged, HostRead, StagingMemory
 from twostroke.backends.ort.threads import (
     HasThreads,
     Threads,
@@ -36,13 +38,17 @@ __all__ = [
     "Blocks",
     "DeviceBuffer",
     "DeviceMemory",
+    "DeviceStaged",
     "HandleBuffer",
     "HasThreads",
     "HostBuffer",
+    "HostRead",
     "Option",
     "OrtBinding",
     "OrtSession",
     "OrtValueBuffer",
+    "SharedWeights",
+    "StagingMemory",
     "Threads",
     "allocate_host",
     "allocate_on_device",

@@ -110,6 +110,13 @@ class DeviceBuffer:
         check_fits(self, shape)
         return DeviceBuffer(self._block, self._address, shape, self._dtype)
 
+    def typed(self, offset_bytes: int, shape: tuple[int, ...], dtype: str) -> DeviceBuffer:
+        """The memory from `offset_bytes` on as elements of another dtype."""
+        end = offset_bytes + math.prod(shape) * dtype_bytes(dtype)
+        if offset_bytes < 0 or end > math.prod(self._shape) * dtype_bytes(self._dtype):
+            raise BackendError(f"bytes {offset_bytes} to {end} lie outside of the buffer")
+        return DeviceBuffer(self._block, self._address + offset_bytes, shape, dtype)
+
     def write(self, values: Array) -> None:
         """Copies `values` (same shape and dtype) to the device and waits."""
         check_like(self, values)

@@ -13,6 +13,7 @@ from twostroke.backends.ort.buffers import HostBuffer
 from twostroke.backends.ort.library import dtype_name, first_line, onnxruntime
 from twostroke.backends.ort.lost_devices import failed_run
 from twostroke.backends.ort.placement import RECORD_KEY, read_placement, runs_as_one
+from twostroke.backends.ort.staging import HostRead
 from twostroke.backends.ort.threads import join_shared_threads
 from twostroke.backends.protocol import Buffer, Placement, TensorSpec
 from twostroke.errors import BackendError, BundleError, EngineError
@@ -100,6 +101,7 @@ class OrtSession:
         self._on_host = on_host
         self._turn = threading.Lock() if one_run_at_a_time else contextlib.nullcontext()
         self._is_interruptible = is_interruptible
+        self._kept: Any = None
         self._inputs = _specs(session.get_inputs())
         self._outputs = _specs(session.get_outputs())
 
@@ -130,15 +132,23 @@ class OrtSession:
         copied = {
             name: cast(Bindable, buffer)
             for name, buffer in inputs.items()
-            if not self._on_host and isinstance(buffer, HostBuffer)
+            if not self._on_host
+            and isinstance(buffer, HostBuffer)
+            and not isinstance(buffer, HostRead)
         }
         for name, buffer in inputs.items():
             if name not in copied:  # these are bound by each run, with what they hold then
                 cast(Bindable, buffer).bind_input(binding, name)
         for name, buffer in outputs.items():
             cast(Bindable, buffer).bind_output(binding, name)
+        return self._tied(binding, (*inputs.values(), *outputs.values()), copied)
+
+    def _tied(
+        self, binding: Any, buffers: tuple[Buffer, ...], copied: Mapping[str, Bindable]
+    ) -> OrtBinding:
+        """What is run; for who inherits to choose another kind."""
         make = InterruptibleOrtBinding if self._is_interruptible else OrtBinding
-        return make(self, binding, (*inputs.values(), *outputs.values()), copied)
+        return make(self, binding, buffers, copied)
 
     def run(self, binding: Any, copied: Mapping[str, Bindable], run_options: Any = None) -> None:
         """Runs an IOBinding made from this session; see `OrtBinding`.
@@ -158,9 +168,13 @@ class OrtSession:
         except Exception as error:  # ONNX Runtime's errors share no base of their own
             raise failed_run(self._graph.name, error) from error
 
+    def keep(self, used: Any) -> None:
+        """Keeps what the session reads as long as it is open."""
+        self._kept = used
+
     def close(self) -> None:
         """Frees the session. Its bindings refuse to run from now on."""
-        self._session = None
+        self._session = self._kept = None
 
     def _alive(self) -> Any:
         if self._session is None:
@@ -193,6 +207,7 @@ def load_session(
     on_host: bool = True,
     one_run_at_a_time: bool = False,
     content: bytes | None = None,
+    kind: Callable[..., OrtSession] | None = None,
 ) -> OrtSession:
     """Loads a graph on one provider and reads back where its nodes are. Proves nothing yet.
 
@@ -200,7 +215,7 @@ def load_session(
     name. `read` finds the places of a session's nodes. `on_host` False where the graph's inputs lie
     in a memory of the device's own. Where the process has one pool of threads for all sessions,
     this one joins it. `content`: what is loaded instead of the file's own bytes; it still finds its
-    weights in the file's folder.
+    weights in the file's folder. `kind` makes the answer, from OrtSession's arguments.
 
     Raises:
         BundleError: the file is missing, damaged, or holds what this runtime cannot run.
@@ -231,7 +246,7 @@ def load_session(
             f"{graph} cannot be loaded on {provider}: {first_line(error)} "
             f"`twostroke verify` checks the bundle's files."
         ) from error
-    return OrtSession(
+    return (kind or OrtSession)(
         graph,
         session,
         placement,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from twostroke.errors import RequestError
@@ -31,6 +32,7 @@ _SAMPLES = (RequestError("what was wrong", param="a_field"), RequestError("what 
 def statuses_of(route: Route) -> dict[int, str]:
     """The statuses of errors that a route may answer with, and when it does."""
     found = {**_ALWAYS, **(_WITH_BODY if route.body is not None else {})}
+    found |= {status: f"{HTTPStatus(status).phrase}." for status in route.error_statuses}
     if route.is_open:
         del found[401]
     return dict(sorted(found.items()))

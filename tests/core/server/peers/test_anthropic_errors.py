@@ -47,6 +47,7 @@ def test_bad_bodies_are_refused_by_the_name_of_the_field(scripted, stream, named
     assert (told["type"], told["error"]["type"]) == ("error", "invalid_request_error")
     field = named if named != "is too long" else "2048"
     assert field.split("[")[0] in told["error"]["message"]
+    assert (named == "is too long") == told["error"]["message"].startswith("prompt is too long")
 
 
 def test_max_tokens_is_required(scripted):

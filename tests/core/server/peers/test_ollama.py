@@ -117,5 +117,5 @@ def test_clients_do_not_unload(llama):
     for keep_alive in (0, "0s"):
         with pytest.raises(ollama.ResponseError, match="keep_alive_s") as raised:
             llama.generate(model="echo", keep_alive=keep_alive)
-        assert raised.value.status_code == 501
+        assert raised.value.status_code == 400
         assert chat(llama, "x", keep_alive=keep_alive)[0] == "→x"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twostroke.errors import TwostrokeError
+from twostroke.errors import ContextLengthError, TwostrokeError
 from twostroke.model import ReadAnswer
 from twostroke.server.answers import Answer
 from twostroke.server.call_arguments import arguments_object
@@ -25,9 +25,14 @@ _ERRORS = {
 
 
 def error_body(error: TwostrokeError) -> dict[str, Any]:
-    """Anthropic's error object; its type follows the status."""
+    """Anthropic's error object; its type follows the status.
+
+    Agents make room in a conversation where they read that a prompt is too long, in these words.
+    """
     other = "invalid_request_error" if error.status < 500 else "api_error"
-    told = {"type": _ERRORS.get(error.status, other), "message": str(error)}
+    is_too_long = isinstance(error, ContextLengthError)
+    message = f"prompt is too long: {error}" if is_too_long else str(error)
+    told = {"type": _ERRORS.get(error.status, other), "message": message}
     return {"type": "error", "error": told}
 
 

@@ -119,7 +119,7 @@ class LlamaCompletionBody(QueueFields):
             "frequency_penalty": self.frequency_penalty,
             "logit_bias": _bias(self.logit_bias),
             "seed": seed,
-            "stop": self.stop or None,
+            "stop": self.stop,
             "ignore_eos": self.ignore_eos,
             "logprobs": self.n_probs or None,
         }

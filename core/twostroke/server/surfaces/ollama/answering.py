@@ -114,8 +114,7 @@ def _loaded(body: AnswerFields, model: Model, piece: Piece) -> web.Response:
             "Models leave memory when the YAML says so (models[].keep_alive_s), not when a client "
             "does: keep_alive 0 without anything to answer is refused.",
             param="keep_alive",
-            status=501,
-            code="not_implemented",
+            code="unsupported_parameter",
         )
     name = body.model or tagged_name(model.name)
     return json_reply({**head(name), **piece("", "", ()), "done": True, "done_reason": "load"})

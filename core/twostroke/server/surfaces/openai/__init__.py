@@ -23,6 +23,7 @@ from twostroke.server.surfaces.openai.responses.routes import (
 )
 from twostroke.server.surfaces.openai.responses.store import set_up_store
 
+_RESPONSE = "/v1/responses/{id:(?!input_tokens$)[^/]+}"
 _SSE = "text/event-stream"
 
 SURFACE = Surface(
@@ -71,14 +72,14 @@ SURFACE = Surface(
         ),
         Route(
             "GET",
-            "/v1/responses/{id}",
+            _RESPONSE,
             show_response,
             "A response that is stored.",
             reply={"type": "object"},
         ),
         Route(
             "DELETE",
-            "/v1/responses/{id}",
+            _RESPONSE,
             delete_response,
             "Forgets a response.",
             reply={"type": "object"},

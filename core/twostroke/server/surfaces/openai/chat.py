@@ -40,6 +40,7 @@ _TAKEN = (
     "tool_choice",
     "functions",
     "function_call",
+    "prediction",
     "chat_template_kwargs",
     "continue_final_message",
     "add_generation_prompt",
@@ -62,6 +63,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         reads_sections=True,
         variables=body.variables(),
         end=body.end(),
+        prediction=body.predicted(),
     )
     turn = await begin(request, wanted)
     if body.stream:

@@ -27,6 +27,7 @@ class ChatBody(OpenAIFields):
     verbosity: str | None = None
     functions: Any = None  # `asked_functions` checks it, and `function_call`
     function_call: Any = None
+    prediction: Any = None  # `predicted` checks it
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
 
@@ -76,6 +77,28 @@ class ChatBody(OpenAIFields):
                 param="functions",
             )
         return asked_functions(self.functions, self.function_call)
+
+    def predicted(self) -> str:
+        """What the answer is expected to say, "" where nothing is.
+
+        Raises:
+            RequestError: it is no text.
+        """
+        given = self.prediction
+        if given is None:
+            return ""
+        content = given.get("content") if isinstance(given, dict) else None
+        parts: Any = [{"text": content}] if isinstance(content, str) else content
+        is_text = isinstance(parts, list) and all(
+            isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts
+        )
+        if not is_text or given.get("type") != "content":
+            raise RequestError(
+                'prediction must be {"type": "content", "content": "…"}, or have text parts as '
+                "content.",
+                param="prediction",
+            )
+        return "".join(part["text"] for part in parts)
 
     def end(self) -> ChatEnd:
         """Where the text of the conversation ends.

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from aiohttp import web
 from pydantic import BeforeValidator
 
 from twostroke.errors import RequestError
-from twostroke.model import TextEvent
-from twostroke.server.answers import Answer, AnswerEvent, gather
+from twostroke.server.answers import Answer, gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
 from twostroke.server.fields import Int, check_shape
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
+from twostroke.server.surfaces.openai.completion_frames import (
+    CompletionFrames,
+    choice_shape,
+    first_of,
+)
 from twostroke.server.surfaces.openai.logprobs import legacy_logprobs, offsets_of
-from twostroke.server.surfaces.openai.shapes import OpenAIFields, SseFrames, answer_body
+from twostroke.server.surfaces.openai.shapes import OpenAIFields, answer_body
 from twostroke.server.surfaces.openai.structure import asked_constraint
 from twostroke.server.surfaces.openai.unsupported import refuse_unsupported
 from twostroke.server.turn import Prompt, Turn
-from twostroke.types import FinishedEvent, TokenId, TokenLogprob
+from twostroke.types import TokenId
 
 
 def _unless_false(value: Any) -> Any:
@@ -81,7 +84,7 @@ async def completions(request: web.Request) -> web.StreamResponse:
         if body.logprobs is not None:
             logprobs = await asyncio.to_thread(_whole_logprobs, turn, number, whole, echoed[number])
         text = echoed[number] + whole.text
-        choices.append(_choice(text, whole.finished.reason, logprobs))
+        choices.append(choice_shape(text, whole.finished.reason, logprobs))
     return json_reply(answer_body(turn, body, "text_completion", "cmpl", choices))
 
 
@@ -101,7 +104,9 @@ def _whole_logprobs(turn: Turn, index: int, whole: Answer, echoed: str) -> dict[
     tokenizer, finished = turn.model.tokenizer, whole.finished
     ids: list[TokenId] = []
     offsets: list[int] = []
-    if finished.prompt_logprobs:
+    scored = turn.choices[first_of(turn, index)].finished  # the prompt is scored once
+    of_prompt = scored.prompt_logprobs if scored is not None else ()
+    if of_prompt:
         ids += turn.choices[index].request.prompt_ids
         offsets += offsets_of(tokenizer, ids)
     answered = whole.logprobs
@@ -110,7 +115,7 @@ def _whole_logprobs(turn: Turn, index: int, whole: Answer, echoed: str) -> dict[
         answered = (*answered, finished.end_logprob)
         offsets.append(len(echoed) + len(whole.text))
     ids += [each.token_id for each in answered]
-    return legacy_logprobs(tokenizer, ids, (*finished.prompt_logprobs, *answered), offsets)
+    return legacy_logprobs(tokenizer, ids, (*of_prompt, *answered), offsets)
 
 
 def prompts_of(value: Any) -> list[Prompt]:
@@ -139,70 +144,3 @@ def prompts_of(value: Any) -> list[Prompt]:
 def _is_ids(value: Any) -> bool:
     """Whether it is a list of whole numbers; each type is looked at once, for long prompts."""
     return isinstance(value, list) and set(map(type, value)) <= {int}
-
-
-@dataclass(slots=True)
-class _Written:
-    """What of a choice has been written.
-
-    `num_characters` are sent or certain so far; `waiting` are tokens that were not sent yet, and
-    where each begins in the text.
-    """
-
-    num_characters: int
-    waiting: list[tuple[TokenLogprob, int]] = field(default_factory=list)
-
-
-class CompletionFrames(SseFrames):
-    """Chunks with text, the echoed prompt first; the finish reason comes last."""
-
-    def __init__(self, turn: Turn, body: CompletionBody, echoed: Sequence[str]) -> None:
-        """`echoed` is what each choice's text begins with."""
-        super().__init__(turn, body, "text_completion", "cmpl")
-        self._echoed = echoed
-        self._written = [_Written(len(text)) for text in echoed]
-
-    async def opening(self, index: int, event: AnswerEvent) -> bytes:
-        """The prompt where it is echoed, scored where that is asked for; there are no roles."""
-        echoed, logprobs = self._echoed[index], None
-        if event.prompt_logprobs:
-            logprobs = await asyncio.to_thread(self._of_prompt, index, event.prompt_logprobs)
-        return self.chunk(index, _choice(echoed, None, logprobs)) if echoed or logprobs else b""
-
-    def token(self, index: int, event: TextEvent) -> bytes:
-        """The token's text; no chunk while a character is incomplete."""
-        written = self._written[index]
-        if event.logprob is not None:
-            written.waiting.append((event.logprob, written.num_characters))
-        written.num_characters += len(event.text)
-        if not event.text:
-            return b""
-        return self.chunk(index, _choice(event.text, None, self._logprobs(index)))
-
-    def closing(self, index: int, event: FinishedEvent) -> Iterable[bytes]:
-        """The finish reason, the usage where asked for, `[DONE]`."""
-        written = self._written[index]
-        if event.end_logprob is not None:
-            written.waiting.append((event.end_logprob, written.num_characters))
-        last = _choice("", event.reason, self._logprobs(index))
-        return self.closing_chunks(index, event, last)
-
-    def _of_prompt(self, index: int, found: Sequence[TokenLogprob | None]) -> dict[str, Any]:
-        tokenizer, ids = self._turn.model.tokenizer, self._turn.choices[index].request.prompt_ids
-        return legacy_logprobs(tokenizer, ids, found, offsets_of(tokenizer, ids))
-
-    def _logprobs(self, index: int) -> dict[str, Any] | None:
-        """Those since the choice's last chunk. Mutates self."""
-        written = self._written[index]
-        waiting, written.waiting = written.waiting, []
-        if not waiting:
-            return None
-        found, offsets = [each for each, _ in waiting], [offset for _, offset in waiting]
-        ids = [each.token_id for each in found]
-        return legacy_logprobs(self._turn.model.tokenizer, ids, found, offsets)
-
-
-def _choice(
-    text: str, finish_reason: str | None = None, logprobs: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    return {"text": text, "logprobs": logprobs, "finish_reason": finish_reason}
