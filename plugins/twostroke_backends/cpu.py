@@ -135,7 +135,7 @@ class CpuBackend:
 
     @property
     def packed_block_bytes(self) -> int:
-        """Of a block of weights beside its values: its scale, and ONNX Runtime's kernels its sum."""
+        """Of a block of weights beside its values: a scale; ONNX Runtime keeps a sum as well."""
         return MLAS_BLOCK_BYTES if self._kernels is None else 4
 
     def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> Buffer:

@@ -65,6 +65,23 @@ def loaded_bytes(
     return tuple(added)
 
 
+def mapped_table_bytes(paths: Iterable[Path]) -> int:
+    """Bytes of the tables that graphs look single rows up in, such as embeddings; each once.
+
+    Where they are mapped from the bundle, pages of rows that no token asked for take no memory.
+
+    Raises:
+        BundleError: a file cannot be read.
+    """
+    tables = {
+        (str(path.parent), *tensor.place): tensor.num_bytes
+        for path in paths
+        for tensor in read_weights(path)
+        if tensor.readers and all(r.operator in _LOOK_UPS and r.index == 0 for r in tensor.readers)
+    }
+    return sum(tables.values())
+
+
 def stored_weights_bytes(bundle: Bundle) -> int:
     """Bytes of a bundle's graphs and weights on disk."""
     return sum(

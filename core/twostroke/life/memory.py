@@ -64,10 +64,13 @@ class MemoryPlan:
     def bytes_now(self, touched_tokens: int, spare_tokens: int = 0) -> int:
         """What is taken where memory for `touched_tokens` of cache is, and none is scored.
 
+        Tables that are mapped are left out: only what tokens asked for of them is in memory.
+
         `spare_tokens`: what a spare row has memory for, where there is one.
         """
         kv_bytes = self.kv_bytes_now(touched_tokens, spare_tokens)
-        return self.needs.num_bytes - self.needs.scoring_bytes + kv_bytes
+        needs = self.needs
+        return needs.num_bytes - needs.scoring_bytes - needs.mapped_table_bytes + kv_bytes
 
     def kv_bytes_now(self, touched_tokens: int, spare_tokens: int = 0) -> int:
         """What of that is the cache."""

@@ -19,7 +19,12 @@ from twostroke.bundle import Bundle
 from twostroke.bundle.contract import LOGIT_INDEX
 from twostroke.bundle.graph_header import read_header
 from twostroke.errors import BundleError
-from twostroke.life.bundle_weights import loaded_bytes, stored_weights_bytes, widest_products
+from twostroke.life.bundle_weights import (
+    loaded_bytes,
+    mapped_table_bytes,
+    stored_weights_bytes,
+    widest_products,
+)
 from twostroke.life.free_memory import free_memory_bytes
 from twostroke.life.resident import process_bytes
 from twostroke.life.weights import MLAS_BLOCK_BYTES
@@ -37,6 +42,7 @@ class Needs:
     counts to the first. `free_bytes` is what was free before, as `free_source` told; None: not
     known. `process_bytes` is what the process took before its first model; `scoring_bytes` what
     prompt log-probabilities take where a request asks for them: the logits of a chunk, twice.
+    `mapped_table_bytes` of the weights are tables of which only the rows asked for are in memory.
     """
 
     prefill_weights_bytes: int = 0
@@ -46,6 +52,7 @@ class Needs:
     process_bytes: int | None = None
     scoring_bytes: int = 0
     free_source: str = ""
+    mapped_table_bytes: int = 0
 
     @property
     def weights_bytes(self) -> int:
@@ -84,7 +91,9 @@ def engine_needs(
         weights = _weights(graphs, backends, vocab_size, is_host=is_host)
         widest = widest_products(graphs[Stroke.PREFILL], vocab_size)
         answers_all = LOGIT_INDEX not in read_header(graphs[Stroke.PREFILL]).inputs
+        tables = _mapped_tables(graphs, backends)
     except BundleError:
+        tables = 0
         weights, widest = {Stroke.DECODE: stored_weights_bytes(bundle)}, ()
         answers_all = False
     workspace = plan_workspace(
@@ -107,6 +116,7 @@ def engine_needs(
         process_bytes(),
         2 * min(chunk_tokens, context_tokens) * vocab_size * 4,
         free.source,
+        tables,
     )
 
 
@@ -143,6 +153,17 @@ def _weights(
         for stroke, num_bytes in zip(loaded.values(), sizes, strict=True):
             added[stroke] += num_bytes
     return added
+
+
+def _mapped_tables(graphs: Mapping[Stroke, Path], backends: Mapping[Stroke, Backend]) -> int:
+    """Bytes of look-up tables in graphs whose backends map them from the bundle."""
+    paths = [
+        part
+        for stroke, path in graphs.items()
+        for part, backend in graph_parts(path, backends[stroke])
+        if isinstance(backend, PacksWeights)
+    ]
+    return mapped_table_bytes(dict.fromkeys(paths))
 
 
 def _block_bytes(backend: Backend) -> int:
