@@ -212,6 +212,29 @@ def test_where_recording_fails_on_is_an_error(tiny, monkeypatch):
     runner.close()
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda.probe().is_available, reason=cuda.probe().reason or "none")
+def test_on_a_gpu_no_option_changes_an_answer(tmp_path):
+    """Recorded or not, reduced or not, weights shared or not: the same kernels see the same."""
+    bundle = make_onnx_bundle(
+        tmp_path / "halves", TinyModel(context_tokens=1024, kv_dtype="float16")
+    )
+    (device, *_) = cuda.probe().devices
+    found = []
+    for options in (
+        {"cuda_graphs": "off", "reduce_logits": False, "share_weights": False},
+        {"cuda_graphs": "off", "reduce_logits": False},
+        {"cuda_graphs": "off"},
+        {"cuda_graphs": "on"},
+    ):
+        backend = cuda.CudaBackend(device, options)
+        found.append(answers(bundle, backend))
+        assert backend.report()["records_runs"] is (options["cuda_graphs"] == "on")
+        gc.collect()
+        backend.close()
+    assert all(each == found[0] for each in found)
+
+
 def test_the_mode_is_one_of_three(monkeypatch):
     with pytest.raises(BackendError, match="cuda_graphs must be one of auto, on, off"):
         open_on_host(monkeypatch, cuda_graphs="yes")

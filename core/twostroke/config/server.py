@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -9,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from twostroke.config.values import Bytes, Section
 
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s@]+")
 _HASH_DIGITS = frozenset("0123456789abcdef")
 
 
@@ -52,6 +54,10 @@ class ServerConfig(Section):
     insecure: tuple[Literal["keys", "tls"], ...] = Field(
         (),
         description="what a server that other machines reach may do without: keys, tls, or both",
+    )
+    cors_origins: tuple[str, ...] = Field(
+        (),
+        description="sites whose pages may ask, e.g. https://app.example; with keys also *",
     )
     tls: TlsConfig = TlsConfig()
     max_connections: int = Field(
@@ -99,6 +105,30 @@ class ServerConfig(Section):
     def has_keys(self) -> bool:
         """Whether requests need a key, even if no key is known yet."""
         return bool(self.keys) or self.key_file is not None
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for number, origin in enumerate(origins):
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise PydanticCustomError(
+                    "own_words",
+                    "item {number} must be * or a site like https://app.example:8443, without a "
+                    "path",
+                    {"number": number},
+                )
+        return origins
+
+    @model_validator(mode="after")
+    def _all_pages_need_a_key(self) -> ServerConfig:
+        if "*" in self.cors_origins and not self.has_keys:
+            raise PydanticCustomError(
+                "own_words",
+                "cors_origins may only be * where there are keys: any page that somebody opens "
+                "could use the models",
+                {},
+            )
+        return self
 
     @field_validator("keys")
     @classmethod

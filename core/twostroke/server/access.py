@@ -18,6 +18,7 @@ from aiohttp import web
 from twostroke.api_keys import NOBODY, Caller, KnownKeys
 from twostroke.config.schema import ServerConfig
 from twostroke.errors import AuthError, RequestError
+from twostroke.server.cors import Cors
 
 
 class Guard:
@@ -37,11 +38,21 @@ class Guard:
         self._host = config.host.lower()
         self._known_keys = KnownKeys(config.keys) if known_keys is None else known_keys
         self._wants_key = config.has_keys
+        self.cors = Cors(config.cors_origins)
+
+    @property
+    def wants_key(self) -> bool:
+        """Whether requests need a key."""
+        return self._wants_key
 
     def take_over(self, config: ServerConfig) -> None:
-        """Asks for keys if `config` has some: its own instead of those before."""
+        """Asks for keys if `config` has some: its own instead of those before.
+
+        Which pages may read answers changes too.
+        """
         self._known_keys.configure(config.keys)
         self._wants_key = config.has_keys
+        self.cors = Cors(config.cors_origins)
 
     def check(self, request: web.Request, *, is_open: bool = False) -> Caller:
         """Lets a request pass, or says why not. Answers who asks.
@@ -82,13 +93,13 @@ class Guard:
                 status=403,
                 code="host_not_allowed",
             )
-        if not origin:
+        if not origin or self.cors.allows(origin):
             return
         same_site = urlsplit_netloc(origin) == (host or "").lower()
         if not same_site and not is_loopback(_host_name(origin)):
             raise RequestError(
                 f"Pages of {origin[:80]!r} may not use this server without a key; configure "
-                "server.keys.",
+                "server.keys, or server.cors_origins.",
                 status=403,
                 code="origin_not_allowed",
             )

@@ -53,6 +53,6 @@ def build_app(
         if surface.set_up is not None:
             surface.set_up(app, config)
     metrics = MetricsPage(models, in_flight, counts)
-    description = Description(lambda: routing.surfaces, wants_key=config.has_keys)
+    description = Description(lambda: routing.surfaces, wants_key=lambda: guard.wants_key)
     routing.add_to(app.router, (*surfaces, operations(metrics, description)))
     return app

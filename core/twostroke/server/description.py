@@ -15,17 +15,22 @@ from twostroke.server.surface import Surface
 class Description:
     """Answers the description of an endpoint. It is made when it is first asked for, and kept."""
 
-    def __init__(self, surfaces: Callable[[], Sequence[Surface]], *, wants_key: bool) -> None:
-        """`surfaces` answers all of them once the endpoint is put together."""
+    def __init__(
+        self, surfaces: Callable[[], Sequence[Surface]], *, wants_key: Callable[[], bool]
+    ) -> None:
+        """`surfaces` answers all of them once the endpoint is put together; `wants_key` whether
+        requests need a key right now.
+        """
         self._surfaces = surfaces
         self._wants_key = wants_key
-        self._written: bytes | None = None
+        self._written: dict[bool, bytes] = {}
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """The document."""
-        if self._written is None:
-            self._written = await asyncio.to_thread(self._write)
-        return web.Response(body=self._written, content_type="application/json")
+        wants_key = self._wants_key()
+        if wants_key not in self._written:
+            self._written[wants_key] = await asyncio.to_thread(self._write, wants_key)
+        return web.Response(body=self._written[wants_key], content_type="application/json")
 
-    def _write(self) -> bytes:
-        return dump(openapi_document(self._surfaces(), wants_key=self._wants_key))
+    def _write(self, wants_key: bool) -> bytes:
+        return dump(openapi_document(self._surfaces(), wants_key=wants_key))

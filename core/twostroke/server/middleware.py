@@ -21,8 +21,9 @@ from twostroke.server.keys import (
     ADMISSION,
     ARRIVED_AT,
     CALLER,
-    HEALTH_PATH,
+    CORS,
     METRICS_PATH,
+    PROBE_PATHS,
     REQUEST_ID,
     TURN,
 )
@@ -50,7 +51,9 @@ def make_middleware(
     """The one middleware of an application."""
 
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path == HEALTH_PATH:
+        if (reply := guard.cors.preflight(request)) is not None:
+            return reply
+        if request.path in PROBE_PATHS:
             return await handler(request)
         route = routing.route_of(request)
         request[CALLER] = guard.check(request, is_open=route is not None and route.is_open)
@@ -66,13 +69,14 @@ def make_middleware(
 
     def note(request: web.Request, status: int | None) -> None:
         counts.add(request, status)
-        if traces is not None and request.path not in (HEALTH_PATH, METRICS_PATH):
+        if traces is not None and request.path not in (*PROBE_PATHS, METRICS_PATH):
             traces.record(request, status)
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         request[REQUEST_ID] = new_id()
         request[ARRIVED_AT] = time.monotonic()
+        request[CORS] = guard.cors
         try:
             response = await _with_json_errors(
                 request, routing.error_body_of(request), lambda: guarded(request, handler)
@@ -99,6 +103,8 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     caller = request.get(CALLER)
     if caller is not None and caller.allowance is not None:
         response.headers.update(caller.allowance.headers())
+    if CORS in request:
+        request[CORS].add_headers(request, response)
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Server"] = "twostroke"
 
@@ -153,7 +159,7 @@ def http_error_reply(
 
 
 def _log(request: web.Request, outcome: str) -> None:
-    if request.path in (HEALTH_PATH, METRICS_PATH):
+    if request.path in (*PROBE_PATHS, METRICS_PATH):
         return
     total_ms = (time.monotonic() - request[ARRIVED_AT]) * 1e3
     turn: Turn | None = request.get(TURN)

@@ -6,20 +6,26 @@ import anthropic
 import ollama
 import pytest
 
-LAZY = {"name": "lazy", "load": "first_use", "aliases": ["claude", "llama3:8b"], "keep_alive_s": 60}
+LAZY = {"name": "lazy", "load": "first_use", "keep_alive_s": 60}
 
 
 @pytest.fixture
 def many(serve_many):
-    return serve_many({"name": "a"}, LAZY)
+    aliased = {**LAZY, "aliases": ["claude", "llama3:8b"]}
+    return serve_many({"name": "a"}, aliased, {**LAZY, "name": "none", "source": "no/where"})
 
 
 def test_ollamas_clients_see_what_is_not_loaded_and_have_it_loaded(many):
     with ollama.Client(host=many.live.url) as client:
-        there, lazy = client.list().models
+        there, lazy, nowhere = client.list().models
         assert (there.model, lazy.model) == ("a:latest", "lazy:latest")
-        assert (lazy.size, lazy.digest, lazy.details.family) == (0, "", "")
-        assert client.show("lazy").capabilities == ["completion"]
+        assert (lazy.size, lazy.digest, lazy.details) == (there.size, there.digest, there.details)
+        assert (nowhere.size, nowhere.digest, nowhere.details.family) == (0, "", "")
+        a, lazy, nowhere = (client.show(name) for name in ("a", "lazy", "none"))
+        assert lazy.capabilities == a.capabilities == ["completion", "tools"]
+        assert (lazy.template, lazy.parameters) == (a.template, a.parameters)
+        assert lazy.modelinfo["echo.context_length"] == a.modelinfo["echo.context_length"]
+        assert (nowhere.capabilities, nowhere.template) == (["completion"], "")
         assert client.pull("lazy:latest").status == "success"
         assert many.loads == ["a"]
         answer = client.generate("lazy:latest", "hi")
@@ -27,7 +33,6 @@ def test_ollamas_clients_see_what_is_not_loaded_and_have_it_loaded(many):
         assert answer.total_duration > answer.load_duration > 0
         assert client.chat("llama3:8b", [{"role": "user", "content": "x"}]).model == "llama3:8b"
         assert many.loads == ["a", "lazy"]
-        assert client.list().models[1].size > 0
         stays, goes = client.ps().models
         assert (stays.expires_at.year, goes.model) == (9999, "lazy:latest")
         assert goes.expires_at.year < 9999
@@ -39,5 +44,5 @@ def test_anthropics_clients_use_aliases_and_have_models_loaded(many):
         assert client.messages.count_tokens(**asked).input_tokens > 0
         assert many.loads == ["a", "lazy"]
         assert client.messages.create(max_tokens=4, **asked).model == "lazy"
-        assert [model.id for model in client.models.list()] == ["a", "lazy"]
+        assert [model.id for model in client.models.list()] == ["a", "lazy", "none"]
         assert client.models.retrieve("claude").id == "lazy"

@@ -1,8 +1,8 @@
 """What Ollama's clients ask about models: which there are, what each is, which are in memory.
 
-Everything is what the bundle and the running engine say; of a model that is not loaded, only what
-is known without them. A digest is that of the bundle's manifest, which holds those of all its
-files. A model goes by a name with a tag: `NAME:latest`.
+Everything is what the bundle and the running engine say; of a model that is not loaded, what the
+bundle alone says, where there is one already. A digest is that of the bundle's manifest, which
+holds those of all its files. A model goes by a name with a tag: `NAME:latest`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from twostroke.bundle import MANIFEST_NAME, Bundle
 from twostroke.bundle.digest import digest_of
-from twostroke.bundle.manifest import MANIFEST_NAME, Manifest
 from twostroke.model import Model
 from twostroke.server.served import Resident, Served
+from twostroke.server.surfaces.ollama.bundles import bundle_of, template_of
 from twostroke.server.surfaces.ollama.names import tagged_name
 from twostroke.text.parsers.spec import active_tags
 
@@ -30,13 +31,15 @@ def can_think(model: Model) -> bool:
     return any(tag.kind == "reasoning" for tag in active_tags(reader.spec, reader.template))
 
 
-def listed(served: Served) -> dict[str, Any]:
+async def listed(served: Served) -> dict[str, Any]:
     """A model in the list of `/api/tags`."""
-    resident = served.resident
+    bundle = await bundle_of(served)
     return {
         **_named(served),
-        **(_unknown_facts() if resident is None else _facts(resident.model)),
-        "details": _details(None if resident is None else resident.model.bundle.manifest),
+        "modified_at": _modified_at(bundle),
+        "size": 0 if bundle is None else bundle.num_bytes,
+        "digest": _digest(bundle),
+        "details": _details(bundle),
     }
 
 
@@ -47,28 +50,27 @@ def running(served: Served, resident: Resident) -> dict[str, Any]:
     return {
         **_named(served),
         "size": size,
-        "digest": _digest(model),
-        "details": _details(model.bundle.manifest),
+        "digest": _digest(model.bundle),
+        "details": _details(model.bundle),
         "expires_at": _expires_at(served, resident),
         "size_vram": 0 if model.device_kinds == {"cpu"} else size,
         "context_length": model.context_tokens,
     }
 
 
-def shown(served: Served) -> dict[str, Any]:
+async def shown(served: Served) -> dict[str, Any]:
     """A model as `/api/show` tells of it."""
-    model = None if served.resident is None else served.resident.model
-    manifest = None if model is None else model.bundle.manifest
-    template = None if model is None else model.template
+    bundle = await bundle_of(served)
+    template = await template_of(served, bundle)
     return {
         "modelfile": "# This server has no Modelfiles: its YAML says what is served.\n"
         f"FROM {served.name}\n",
-        "parameters": "\n".join(_parameters(manifest)),
-        "template": "" if template is None else template.source,
-        "details": _details(manifest),
-        "model_info": _model_info(served, manifest),
-        "capabilities": _capabilities(model),
-        "modified_at": _UNKNOWN_DATE if model is None else _modified_at(model),
+        "parameters": "\n".join(_parameters(bundle)),
+        "template": template or "",
+        "details": _details(bundle),
+        "model_info": _model_info(served, bundle),
+        "capabilities": _capabilities(served, has_template=template is not None),
+        "modified_at": _modified_at(bundle),
     }
 
 
@@ -77,54 +79,49 @@ def _named(served: Served) -> dict[str, str]:
     return {"name": name, "model": name}
 
 
-def _capabilities(model: Model | None) -> list[str]:
-    """What a model can do, by Ollama's words."""
-    found = ["completion"]
-    if model is not None and model.template is not None and model.reader is not None:
-        found.append("tools")
-    if model is not None and can_think(model):
-        found.append("thinking")
-    return found
+def _capabilities(served: Served, *, has_template: bool) -> list[str]:
+    """What a model can do, by Ollama's words; whether it thinks is known when it is loaded."""
+    if served.resident is not None:
+        model = served.resident.model
+        is_read, thinks = model.reader is not None, can_think(model)
+    else:
+        is_read = served.settings is not None and served.settings.model.parser != "none"
+        thinks = False
+    tools = ["tools"] if has_template and is_read else []
+    return ["completion", *tools, *(["thinking"] if thinks else [])]
 
 
-def _facts(model: Model) -> dict[str, Any]:
-    size = model.bundle.num_bytes
-    return {"modified_at": _modified_at(model), "size": size, "digest": _digest(model)}
-
-
-def _unknown_facts() -> dict[str, Any]:
-    return {"modified_at": _UNKNOWN_DATE, "size": 0, "digest": ""}
-
-
-def _details(manifest: Manifest | None) -> dict[str, Any]:
-    family = "" if manifest is None else manifest.architecture.model_type
-    num_parameters = 0 if manifest is None else manifest.architecture.num_parameters
+def _details(bundle: Bundle | None) -> dict[str, Any]:
+    shape = None if bundle is None else bundle.manifest.architecture
     return {
         "parent_model": "",
         "format": "onnx",
-        "family": family,
-        "families": [family] if family else [],
-        "parameter_size": _parameter_size(num_parameters),
-        "quantization_level": "" if manifest is None else manifest.precision.upper(),
+        "family": "" if shape is None else shape.model_type,
+        "families": [] if shape is None else [shape.model_type],
+        "parameter_size": "" if shape is None else _parameter_size(shape.num_parameters),
+        "quantization_level": "" if bundle is None else bundle.manifest.precision.upper(),
     }
 
 
 def _parameter_size(num_parameters: int) -> str:
-    """E.g. `134.5M`, as Ollama writes it; "" where it is not known."""
+    """E.g. `134.5M`, as Ollama writes it."""
     for unit, size in (("B", 10**9), ("M", 10**6), ("K", 10**3)):
         if num_parameters >= size:
             return f"{num_parameters / size:.1f}{unit}"
-    return str(num_parameters) if num_parameters else ""
+    return str(num_parameters)
 
 
-def _digest(model: Model) -> str:
-    manifest = model.bundle.manifest
-    return manifest.manifest_sha256 or digest_of(manifest.model_dump(mode="json"))
+def _digest(bundle: Bundle | None) -> str:
+    if bundle is None:
+        return ""
+    return bundle.manifest.manifest_sha256 or digest_of(bundle.manifest.model_dump(mode="json"))
 
 
-def _modified_at(model: Model) -> str:
-    path = model.bundle.root / MANIFEST_NAME
-    path = path if path.is_file() else model.bundle.root  # another tool's folder has no manifest
+def _modified_at(bundle: Bundle | None) -> str:
+    if bundle is None:
+        return _UNKNOWN_DATE
+    path = bundle.root / MANIFEST_NAME
+    path = path if path.is_file() else bundle.root  # another tool's folder has no manifest
     return _written(datetime.fromtimestamp(path.stat().st_mtime, UTC))
 
 
@@ -139,22 +136,24 @@ def _written(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _parameters(manifest: Manifest | None) -> Iterator[str]:
-    recommended = {} if manifest is None else manifest.generation.model_dump(exclude_none=True)
-    for name, value in recommended.items():
+def _parameters(bundle: Bundle | None) -> Iterator[str]:
+    if bundle is None:
+        return
+    for name, value in bundle.manifest.generation.model_dump(exclude_none=True).items():
         told = "repeat_penalty" if name == "repetition_penalty" else name
         yield f"{told:<30} {value}"
 
 
-def _model_info(served: Served, manifest: Manifest | None) -> dict[str, Any]:
-    if manifest is None:
+def _model_info(served: Served, bundle: Bundle | None) -> dict[str, Any]:
+    if bundle is None:
         return {"general.basename": served.name}
+    manifest = bundle.manifest
     shape, kind = manifest.architecture, manifest.architecture.model_type
     info: dict[str, Any] = {
         "general.architecture": kind,
         "general.basename": manifest.name,
         "general.parameter_count": shape.num_parameters,
-        f"{kind}.context_length": served.context_tokens,
+        f"{kind}.context_length": served.context_tokens or manifest.context_tokens,
         f"{kind}.block_count": shape.num_layers,
         f"{kind}.embedding_length": shape.hidden_size,
         f"{kind}.attention.head_count": shape.num_heads,

@@ -32,7 +32,7 @@ class NamedModel(BaseModel):
 
 async def tags(request: web.Request) -> web.StreamResponse:
     """Answers `GET /api/tags` with all that the caller may use, loaded or not."""
-    return json_reply({"models": [listed(each) for each in usable(request)]})
+    return json_reply({"models": [await listed(each) for each in usable(request)]})
 
 
 async def ps(request: web.Request) -> web.StreamResponse:
@@ -46,8 +46,8 @@ async def ps(request: web.Request) -> web.StreamResponse:
 
 
 async def show(request: web.Request) -> web.StreamResponse:
-    """Answers `POST /api/show`; of a model that is not loaded there is little to say."""
-    return json_reply(shown(await _served(request)))
+    """Answers `POST /api/show`, and loads nothing for it."""
+    return json_reply(await shown(await _served(request)))
 
 
 async def version(request: web.Request) -> web.StreamResponse:
