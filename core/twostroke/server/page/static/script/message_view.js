@@ -34,13 +34,13 @@ export class MessageView {
 
   /** Shows what there is of an answer now. */
   draw() {
+    if (this.foot.firstChild) return; // its end is shown, and nothing changes any more
     const { content, record } = this.message;
     this.element.classList.toggle("running", record.isRunning);
     if (content) this.#showAnswer(content);
     else if (record.isRunning) this.body.replaceChildren(h("p", { class: "waiting" }, waitingFor(record)));
     else this.body.replaceChildren();
-    if (record.isRunning || this.foot.firstChild) return;
-    this.#end(record);
+    if (!record.isRunning) this.#end(record);
   }
 
   #showAnswer(content) {
