@@ -1,10 +1,12 @@
 """Chats through the official OpenAI client: `pip install openai`.
 
 Usage: python openai_client.py [URL] [MESSAGE]
+Where the server wants a key, it is taken from TWOSTROKE_KEY.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 from openai import OpenAI
@@ -12,7 +14,7 @@ from openai import OpenAI
 
 def chat(url: str, message: str) -> None:
     # A server without keys takes any; the client only insists that there is one.
-    client = OpenAI(base_url=f"{url}/v1", api_key="none")
+    client = OpenAI(base_url=f"{url}/v1", api_key=os.environ.get("TWOSTROKE_KEY", "none"))
     model = client.models.list().data[0].id
     stream = client.chat.completions.create(
         model=model,

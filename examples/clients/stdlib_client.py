@@ -1,11 +1,13 @@
 """Streams an answer with nothing but Python's standard library.
 
 Usage: python stdlib_client.py [URL] [PROMPT]
+Where the server wants a key, it is taken from TWOSTROKE_KEY.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -15,7 +17,11 @@ def stream(url: str, prompt: str, max_tokens: int = 64) -> None:
     request = urllib.request.Request(
         f"{url}/generate",
         data=json.dumps({"prompt": prompt, "max_tokens": max_tokens}).encode(),
-        headers={"Content-Type": "application/json", "Accept": "application/x-ndjson"},
+        headers={
+            "Content-Type": "application/json",
+            "Accept": "application/x-ndjson",
+            "Authorization": f"Bearer {os.environ.get('TWOSTROKE_KEY', 'none')}",
+        },
     )
     try:
         with urllib.request.urlopen(request) as response:

@@ -84,6 +84,7 @@ class CudaBackend:
         self._memory = (driver or CudaDriver(load_library())).memory(device.index)
         self._weights = SharedWeights(self._memory)
         self._books = GraphBooks(self.options["cuda_graphs"])
+        self._memory_source: str | None = None  # asked anew for each plan only
 
     @property
     def memory_space(self) -> str:
@@ -118,9 +119,10 @@ class CudaBackend:
         """What is free right now, from NVML or else from the driver; see `TellsFreeMemory`."""
         details = self.device.details
         memory = memory_of(details.get("pci_bus_id", ""), details.get("uuid", ""))
-        if memory is not None:
-            return FreeMemory(memory.free_bytes, memory.source)
-        return FreeMemory(self._memory.free_bytes(), "the CUDA driver")
+        told = FreeMemory(memory.free_bytes, memory.source) if memory is not None else None
+        told = told or FreeMemory(self._memory.free_bytes(), "the CUDA driver")
+        self._memory_source = told.source
+        return told
 
     def report(self) -> Mapping[str, str | int | bool | None]:
         """How steps run and what sessions share; see `Reports`."""
@@ -132,7 +134,7 @@ class CudaBackend:
             "num_recorded": books.num_recorded,
             "num_replayed": books.num_replayed,
             "shared_weights_bytes": self._weights.num_bytes,
-            "memory_told_by": self.free_memory().source,
+            "memory_told_by": self._memory_source,
         }
 
     def open_session(self, graph: Path, stroke: Stroke) -> OrtSession:

@@ -110,7 +110,7 @@ class RecordingSession(OrtSession):
         super().__init__(*arguments, **keywords)
         self._books = books
         self._next_number = 1
-        books.is_on = True
+        books.is_on, books.reason = True, None
 
     @property
     def replays_runs(self) -> bool:

@@ -85,5 +85,14 @@ def for_graph(options: Mapping[str, str], graph: Path) -> dict[str, str]:
     return {**options, "load_config": json.dumps(config)}
 
 
+def chunk_tokens() -> int:
+    """The length of a prompt's pieces that OpenVINO reads best.
+
+    Short ones compare fewer pairs of tokens that do not see each other, and their values fit the
+    caches; with AMX what products of few rows lose is more (docs/placement.md).
+    """
+    return 512 if _has_amx() else 256
+
+
 def _has_amx() -> bool:
     return "amx_bf16" in cpu_facts.instruction_sets()

@@ -99,7 +99,7 @@ PROVIDERS = {
             "standard",
             openvino_properties.OPTIONS,
             openvino_properties.translate,
-            prefill_chunk_tokens=512,
+            prefill_chunk_tokens=openvino_properties.chunk_tokens(),
             for_graph=openvino_properties.for_graph,
         ),
         Provider("WebGpuExecutionProvider", "fused", _WEBGPU, _webgpu),

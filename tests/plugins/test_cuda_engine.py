@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import gc
 
 import numpy as np
 import pytest
 
+from twostroke.backends import ProbeResult
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import open_bundle
 from twostroke.engine import EngineLimits, build_engine
 from twostroke.engine.build import open_runner
 from twostroke.errors import BackendError, EngineError
+from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import FinishedEvent, Request, SamplingParams, Stroke, TokenEvent
 from twostroke_backends import cuda
 
-from .cuda_on_host import open_on_host
+from .cuda_on_host import GPU, open_on_host
 
 MIXES = [
     {"temperature": 0.0},
@@ -104,16 +108,19 @@ def expected(tiny):
     ids=str,
 )
 def test_answers_are_those_of_the_cpu(tiny, expected, monkeypatch, options):
-    backend, _, replays = open_on_host(monkeypatch, **options)
+    backend, memory, replays = open_on_host(monkeypatch, **options)
     assert answers(tiny, backend) == expected
     records = options.get("cuda_graphs") != "off"
     report = backend.report()
     assert report["records_runs"] is records
+    assert report["memory_told_by"] == "the CUDA driver"
     assert (report["num_recorded"], report["num_recorded"] > 0) == (len(replays.seen), records)
     assert report["num_recorded"] + report["num_replayed"] == replays.num_runs
     assert replays.num_plain_runs == 0
+    backend.close()
     gc.collect()
-    backend.close()  # the memory proves that nothing is left
+    assert not memory.blocks
+    assert not memory.pinned
 
 
 def test_runs_are_of_few_kinds_and_over_memory_that_is_there(tiny, monkeypatch):
@@ -210,6 +217,54 @@ def test_where_recording_fails_on_is_an_error(tiny, monkeypatch):
     with pytest.raises(EngineError, match="CUDA graphs are `on`, but recording a run failed"):
         runner.decode(0, (7,), (2,))
     runner.close()
+
+
+class TestOnHost(BackendConformance):
+    """The kit, as on hardware, with graphs recorded and logits reduced."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _host(cls):
+        with pytest.MonkeyPatch.context() as patch:
+            cls._opened = functools.partial(open_on_host, patch)
+            yield
+
+    @pytest.fixture(autouse=True)
+    def _not_placed(self, check):
+        if check.name == "placement":
+            pytest.skip("the nodes are on the processor's provider, which stands in")
+
+    @pytest.fixture
+    def spec(self):
+        spec = cuda.twostroke_backends()[0]
+        return dataclasses.replace(
+            spec,
+            probe=lambda: ProbeResult((GPU,)),
+            open=lambda device, options: type(self)._opened(**options)[0],
+        )
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not cuda.probe().is_available, reason=cuda.probe().reason or "none")
+def test_on_a_gpu_no_option_changes_an_answer(tmp_path):
+    """Recorded or not, reduced or not, weights shared or not: the same kernels see the same."""
+    bundle = make_onnx_bundle(
+        tmp_path / "halves", TinyModel(context_tokens=1024, kv_dtype="float16")
+    )
+    (device, *_) = cuda.probe().devices
+    found = []
+    for options in (
+        {"cuda_graphs": "off", "reduce_logits": False, "share_weights": False},
+        {"cuda_graphs": "off", "reduce_logits": False},
+        {"cuda_graphs": "off"},
+        {"cuda_graphs": "on"},
+    ):
+        backend = cuda.CudaBackend(device, options)
+        found.append(answers(bundle, backend))
+        assert backend.report()["records_runs"] is (options["cuda_graphs"] == "on")
+        gc.collect()
+        backend.close()
+    assert all(each == found[0] for each in found)
 
 
 def test_the_mode_is_one_of_three(monkeypatch):

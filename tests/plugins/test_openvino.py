@@ -23,7 +23,7 @@ from twostroke.model import Model
 from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import Stroke
-from twostroke_backends import cpu, cpu_facts, openvino, plugin_ep
+from twostroke_backends import cpu, cpu_facts, openvino, openvino_properties, plugin_ep
 from twostroke_backends.plugin_ep import PluginEpBackend
 
 PROVIDER = "OpenVINOExecutionProvider"
@@ -230,7 +230,7 @@ def test_the_device_tells_its_facts_and_the_best_chunk(backend):
     device = backend.device
     assert (device.index, device.kind) == (0, "cpu")
     assert device.name == FOUND.devices[0].name
-    assert device.prefill_chunk_tokens == 512
+    assert device.prefill_chunk_tokens == openvino_properties.chunk_tokens()
     assert "float32" in device.dtypes
     assert device.memory_bytes
     assert device.details["provider"] == PROVIDER
@@ -263,7 +263,7 @@ def test_the_chunk_of_prompts_is_the_backends_unless_the_yaml_says_another(both:
             return max(seen.lengths)
 
     assert Config().scheduler.prefill_chunk_tokens == "auto"
-    assert longest("openvino") == 512
+    assert longest("openvino") == openvino_properties.chunk_tokens()
     assert longest("cpu") == DEFAULT_CHUNK_TOKENS
     assert longest("openvino", prefill_chunk_tokens=64) == 64
 

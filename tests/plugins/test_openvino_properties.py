@@ -8,7 +8,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from twostroke_backends import cpu_facts
+from twostroke_backends import cpu_facts, openvino_properties
 from twostroke_backends.plugin_ep_providers import options_for_graph
 
 PROVIDER = "OpenVINOExecutionProvider"
@@ -65,3 +65,10 @@ def test_groups_are_left_alone_where_the_yaml_sets_them_or_amx_multiplies(
     monkeypatch.setattr(cpu_facts, "instruction_sets", lambda: ("avx512_vnni", "amx_bf16"))
     with_amx = {"load_config": json.dumps({"CPU": {}})}
     assert options_for_graph(PROVIDER, with_amx, graph) == with_amx
+
+
+def test_pieces_of_prompts_are_short_where_no_amx_multiplies(monkeypatch):
+    monkeypatch.setattr(cpu_facts, "instruction_sets", lambda: ("avx512_vnni",))
+    assert openvino_properties.chunk_tokens() == 256
+    monkeypatch.setattr(cpu_facts, "instruction_sets", lambda: ("avx512_vnni", "amx_bf16"))
+    assert openvino_properties.chunk_tokens() == 512

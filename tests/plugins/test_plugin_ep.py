@@ -14,6 +14,7 @@ import pytest
 from twostroke.backends import BackendSpec, ProbeResult
 from twostroke.errors import BackendError, BackendUnavailableError
 from twostroke_backends import plugin_ep, plugin_ep_library
+from twostroke_backends.openvino_properties import chunk_tokens
 from twostroke_backends.plugin_ep_devices import choose, device_facts
 from twostroke_backends.plugin_ep_library import EpDevice, ProviderLibrary, open_library
 from twostroke_backends.plugin_ep_providers import known_provider, provider_options
@@ -276,7 +277,7 @@ def test_options_of_known_providers_come_in_their_words(provider, given, options
 def test_a_known_provider_says_which_dialect_and_chunk_it_takes_best():
     openvino = known_provider("OpenVINOExecutionProvider")
     assert openvino is not None
-    assert (openvino.dialect, openvino.prefill_chunk_tokens) == ("standard", 512)
+    assert (openvino.dialect, openvino.prefill_chunk_tokens) == ("standard", chunk_tokens())
     assert known_provider("Acme") is None
 
 

@@ -73,8 +73,16 @@ def _add_create(actions: options.Subparsers) -> None:
         "alice --models smollm2-135m-instruct --rate 60 --concurrency 4 --expires 90d",
     )
     create.add_argument("name", metavar="NAME", nargs="?", help="default: key-1, key-2, …")
-    create.add_argument(
-        "--models", type=_names, metavar="A,B", help="models it may use, as clients name them"
+    models = create.add_mutually_exclusive_group()
+    models.add_argument(
+        "--models", type=_names, metavar="A,B", help="models it may use, as the YAML names them"
+    )
+    models.add_argument(
+        "--no-models",
+        dest="models",
+        action="store_const",
+        const=(),
+        help="none at all: a key for who reads /metrics",
     )
     create.add_argument(
         "--rate", type=options.count, metavar="N", help="requests that may begin in a minute"

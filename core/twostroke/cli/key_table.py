@@ -54,7 +54,7 @@ def _row(key: KeyEntry, now: datetime) -> tuple[str, ...]:
     return (
         key.name,
         key_state(key, now),
-        "all" if key.models is None else ",".join(key.models),
+        "all" if key.models is None else ",".join(key.models) or "none",
         *("-" if limit is None else str(limit) for limit in limits),
         f"{key.created_at:%Y-%m-%d}",
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from twostroke.cli import options
+from twostroke.cli.plan_config import plan_config
 from twostroke.cli.progress import size
 from twostroke.errors import ConfigError, OutOfMemoryError, TwostrokeError
 
@@ -19,7 +20,8 @@ ABOUT = """\
 Says whether a model fits and how fast it can be, before anything is exported or loaded: from a
 bundle's graphs, or from the config.json of a model (of one on the hub nothing else is downloaded).
 Speeds are bounds: bytes to read and operations to do over what this device can do at most, which is
-measured once. Exits with 2 where the plan does not fit. docs/memory.md has the formulas."""
+measured once. Without SOURCE: whether the models of the YAML fit beside each other, and what each
+cache gets. Exits with 2 where the plan does not fit. docs/memory.md has the formulas."""
 
 PRECISIONS = ("fp32", "fp16", "bf16", "int8", "int4")  # of `mixed` the bits are not known yet
 _KV_DTYPES = ("float32", "float16", "bfloat16", "int8")
@@ -37,13 +39,17 @@ def add_command(subparsers: options.Subparsers) -> None:
             "twostroke plan bundles/mine",
             "twostroke plan org/name --precision int4 --context 4096 --rows 4",
             "twostroke plan path/to/config.json --memory 8GiB --json",
+            "twostroke plan --config deploy.yaml",
         ),
     )
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a bundle, ONNX graphs, a model's folder, a config.json, a .gguf file or a hub id",
+        nargs="?",
+        help="a bundle, ONNX graphs, a model's folder, a config.json, a .gguf file or a hub id; "
+        "without it the models of the YAML, beside each other",
     )
+    options.add_config_flags(parser)
     parser.add_argument("--context", type=int, metavar="N", help="default: the model's limit")
     parser.add_argument(
         "--rows", type=int, default=1, metavar="N", help="sequences at once; default: 1"
@@ -66,10 +72,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises:
         OutOfMemoryError: it was printed, and does not fit.
+        ConfigError: flags that do not go together, a wrong YAML.
     """
     options.start_logging("error" if arguments.json else "warning")
     if arguments.rows < 1:
         raise ConfigError([f"--rows must be 1 or more, not {arguments.rows}"])
+    if arguments.source is None:
+        plan_config(arguments, _memory(arguments.memory))
+        return 0
+    if arguments.config is not None or arguments.overrides:
+        raise ConfigError(["--config and --set are for the models of a YAML; leave SOURCE out"])
     forecast = _forecast(arguments, _memory(arguments.memory))
     if arguments.json:
         print(json.dumps(forecast.report(), indent=2))

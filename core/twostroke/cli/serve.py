@@ -12,6 +12,7 @@ from twostroke.cli.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from twostroke.backends.hookspecs import Progress
+    from twostroke.config import Config
     from twostroke.model import Model
     from twostroke.server.served import Settings
 
@@ -71,5 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
                 measure_device=config.server.measure_device,
             )
 
-    file = ConfigFile(options.config_path(arguments), lambda: options.read_config(arguments))
+    def reread() -> Config:
+        changed = options.read_config(arguments)
+        share_threads_of(changed.models, plugins)  # of models that are opened from now on
+        return changed
+
+    file = ConfigFile(options.config_path(arguments), reread)
     return serve(config, load=load, plugins=plugins, file=file)

@@ -39,6 +39,7 @@ class SmallInputs:
                 name: (_shape(spec, count, num_new, num_wanted, total), spec.dtype)
                 for name, spec in graph.small_inputs.items()
             },
+            is_for_one_run=ATTENTION_MASK in graph.small_inputs,  # another shape each time
         )
         self._num_new = num_new
         # A run that is replayed reads on the host what it read when it was recorded.

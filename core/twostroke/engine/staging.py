@@ -13,13 +13,15 @@ Tensors = Mapping[str, tuple[tuple[int, ...], str]]
 """Shape and dtype by name."""
 
 
-def stage(backend: Backend, tensors: Tensors) -> Staged:
-    """Room for small tensors that a run of a backend's session reads or writes.
+def stage(backend: Backend, tensors: Tensors, *, is_for_one_run: bool = False) -> Staged:
+    """Room for small tensors that runs of a backend's session read or write.
+
+    `is_for_one_run`: pinned memory costs more to allocate than it saves in a single copy.
 
     Raises:
         OutOfMemoryError: memory is refused.
     """
-    if isinstance(backend, StagesTensors):
+    if isinstance(backend, StagesTensors) and not is_for_one_run:
         return backend.stage(tensors)
     return _OneByOne(backend, tensors)
 

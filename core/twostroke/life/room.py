@@ -8,7 +8,7 @@ A tenth of the device stays free, as in the plan of a single model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from twostroke.backends.protocol import Device
@@ -65,3 +65,43 @@ def share_of(demand: Demand, others: Sequence[Demand], *, left_bytes: int, place
     if spare_bytes >= 0:
         own_bytes = demand.row_bytes + spare_bytes // num_sharers
     return max(demand.row_bytes, min(own_bytes, demand.most_kv_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A model's part of a device when the ones before it are loaded: `kv_bytes` for its cache.
+
+    `left_bytes` are what it found; `fits` says whether they are enough.
+    """
+
+    name: str
+    demand: Demand
+    kv_bytes: int
+    left_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be loaded beside those before it."""
+        return self.left_bytes >= self.demand.least_bytes
+
+    @property
+    def planned_bytes(self) -> int:
+        """The most that it takes."""
+        return self.demand.needs_bytes + min(self.kv_bytes, self.demand.most_kv_bytes)
+
+
+def share_out(demands: Mapping[str, Demand], place_bytes: int) -> list[Place]:
+    """What models of one place get, loaded in this order; what does not fit takes nothing."""
+    left_bytes, places = place_bytes, []
+    waiting = dict(demands)
+    for name, demand in demands.items():
+        del waiting[name]
+        others = list(waiting.values())
+        kv_bytes = share_of(demand, others, left_bytes=left_bytes, place_bytes=place_bytes)
+        if len(demands) == 1 and demand.budget_bytes is None:
+            kv_bytes = demand.most_kv_bytes
+        place = Place(name, demand, kv_bytes, left_bytes)
+        if place.fits:
+            left_bytes -= place.planned_bytes
+        places.append(place)
+    return places

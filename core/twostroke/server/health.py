@@ -1,4 +1,4 @@
-"""`GET /health`: ready or not and why, where the nodes run, how busy each model is."""
+"""`GET /health`: ready or not and why, where the nodes run, how busy each model is; is it alive?"""
 
 from __future__ import annotations
 
@@ -35,6 +35,15 @@ async def health(request: web.Request) -> web.StreamResponse:
         ],
     }
     return json_reply(body, status=200 if status == "ok" else 503)
+
+
+async def live(request: web.Request) -> web.StreamResponse:
+    """200 for as long as the process answers at all, whatever its models do.
+
+    What an orchestrator restarts a process by: a server that loads, or lets its last streams end,
+    must not be restarted for that.
+    """
+    return json_reply({"status": "alive"})
 
 
 def _memory(ready: Iterable[Model]) -> dict[str, int | None]:

@@ -15,8 +15,10 @@ from twostroke.server.turn import Turn
 MODELS = web.AppKey("models", Models)
 IN_FLIGHT = web.AppKey("in_flight", InFlight)
 
-HEALTH_PATH = "/health"  # open and answered in every state: orchestrators have no key
+HEALTH_PATH = "/health"
+LIVE_PATH = "/health/live"
 METRICS_PATH = "/metrics"
+PROBE_PATHS = (HEALTH_PATH, LIVE_PATH)  # open, answered in every state: orchestrators have no key
 
 # Of a request: set by the middleware, and the turn by the surface that makes it.
 REQUEST_ID = web.RequestKey("request_id", str)

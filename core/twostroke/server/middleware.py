@@ -22,8 +22,8 @@ from twostroke.server.keys import (
     ARRIVED_AT,
     CALLER,
     CORS,
-    HEALTH_PATH,
     METRICS_PATH,
+    PROBE_PATHS,
     REQUEST_ID,
     TURN,
 )
@@ -53,7 +53,7 @@ def make_middleware(
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         if (reply := guard.cors.preflight(request)) is not None:
             return reply
-        if request.path == HEALTH_PATH:
+        if request.path in PROBE_PATHS:
             return await handler(request)
         route = routing.route_of(request)
         request[CALLER] = guard.check(request, is_open=route is not None and route.is_open)
@@ -69,7 +69,7 @@ def make_middleware(
 
     def note(request: web.Request, status: int | None) -> None:
         counts.add(request, status)
-        if traces is not None and request.path not in (HEALTH_PATH, METRICS_PATH):
+        if traces is not None and request.path not in (*PROBE_PATHS, METRICS_PATH):
             traces.record(request, status)
 
     @web.middleware
@@ -159,7 +159,7 @@ def http_error_reply(
 
 
 def _log(request: web.Request, outcome: str) -> None:
-    if request.path in (HEALTH_PATH, METRICS_PATH):
+    if request.path in (*PROBE_PATHS, METRICS_PATH):
         return
     total_ms = (time.monotonic() - request[ARRIVED_AT]) * 1e3
     turn: Turn | None = request.get(TURN)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from twostroke.server import admin
 from twostroke.server.description import Description
 from twostroke.server.docs_page import docs_file, docs_page
-from twostroke.server.health import health
-from twostroke.server.keys import HEALTH_PATH, METRICS_PATH
+from twostroke.server.health import health, live
+from twostroke.server.keys import HEALTH_PATH, LIVE_PATH, METRICS_PATH
 from twostroke.server.metrics import MetricsPage
 from twostroke.server.surface import Route, Surface
 
@@ -21,6 +21,11 @@ _HEALTH = {
         "models": {"type": "array", "items": {"type": "object"}},
     },
     "required": ["status", "num_requests_in_flight", "memory", "config", "models"],
+}
+_LIVE = {
+    "type": "object",
+    "properties": {"status": {"const": "alive"}},
+    "required": ["status"],
 }
 
 
@@ -39,6 +44,14 @@ def operations(metrics: MetricsPage, description: Description) -> Surface:
                 reply=_HEALTH,
                 is_open=True,
                 reply_statuses=(200, 503),
+            ),
+            Route(
+                "GET",
+                LIVE_PATH,
+                live,
+                "Whether the process answers, for liveness probes.",
+                reply=_LIVE,
+                is_open=True,
             ),
             Route(
                 "GET",

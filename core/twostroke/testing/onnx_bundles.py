@@ -8,11 +8,13 @@ wrong row, length or order changes the logits; both dialects compute what
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from twostroke.backends.protocol import Array
 from twostroke.bundle import onnx_wire, seal, sealing
 from twostroke.bundle.contract import past_names, present_names
 from twostroke.bundle.manifest import (
@@ -34,18 +36,26 @@ _WEIGHTS = "weights.bin"
 _OPSET = 21
 
 
-class _Graph:
-    """Nodes and initializers of one graph on their way to a file."""
+class TinyGraph:
+    """Nodes and initializers of one graph on their way to a file.
+
+    `weights`: all that the model reads, by name; None: random ones, see `tiny_weights`.
+    """
 
     def __init__(
-        self, model: TinyModel, stroke: Stroke, dialect: Dialect, file: onnx_wire.WeightsFile
+        self,
+        model: TinyModel,
+        stroke: Stroke,
+        dialect: Dialect,
+        file: onnx_wire.WeightsFile,
+        weights: Mapping[str, Array] | None = None,
     ) -> None:
         self.model = model
         self.stroke = stroke
         self.is_fused = dialect == "fused"
         self.dtype = np.dtype(model.kv_dtype)
         self._file = file
-        self._weights = tiny_weights(model)
+        self._weights = tiny_weights(model) if weights is None else weights
         self._nodes: list[bytes] = []
         self._initializers: dict[str, bytes] = {}
         self._past: list[bytes] = []
@@ -144,13 +154,16 @@ class _Graph:
         )
 
 
-def write_graphs(folder: Path, model: TinyModel) -> None:
-    """Writes the graphs of each dialect (`prefill.onnx` and so on) and the weights they read."""
+def write_graphs(folder: Path, model: TinyModel, kind: type[TinyGraph] | None = None) -> None:
+    """Writes the graphs of each dialect (`prefill.onnx` and so on) and the weights they read.
+
+    `kind` is another kind of graphs, made with the first four arguments of TinyGraph.
+    """
     for dialect, stroke in itertools.product(model.dialects, Stroke):
         # Each graph writes the same bytes at the same places, unless it has a tensor of its own.
         own = stroke is Stroke.PREFILL and model.extra_prefill_weight
         file = onnx_wire.WeightsFile(f"prefill.{_WEIGHTS}" if own else _WEIGHTS)
-        graph = _Graph(model, stroke, dialect, file).serialised()
+        graph = (kind or TinyGraph)(model, stroke, dialect, file).serialised()
         (folder / graph_file(stroke, dialect)).write_bytes(graph)
         (folder / file.name).write_bytes(file.content)
 
@@ -161,8 +174,12 @@ def _quantisation(model: TinyModel) -> Quantisation:
     return Quantisation(precision=precision, activations=model.kv_dtype)
 
 
-def make_onnx_bundle(folder: Path, model: TinyModel | None = None) -> Path:
+def make_onnx_bundle(
+    folder: Path, model: TinyModel | None = None, kind: type[TinyGraph] | None = None
+) -> Path:
     """Writes a sealed bundle with tiny graphs at `folder` (which must not exist).
+
+    `kind`: see `write_graphs`.
 
     Raises:
         BundleError: `folder` exists.
@@ -189,10 +206,10 @@ def make_onnx_bundle(folder: Path, model: TinyModel | None = None) -> Path:
         tokens=Tokens(eos_ids=(2,)),
     )
     with sealing(folder) as out:
-        write_graphs(out, model)
+        write_graphs(out, model, kind)
         byte_tokenizer().save(str(out / "tokenizer.json"))
         seal(out, manifest)
     return folder
 
 
-__all__ = ["TinyModel", "make_onnx_bundle", "write_graphs"]
+__all__ = ["TinyGraph", "TinyModel", "make_onnx_bundle", "write_graphs"]

@@ -44,6 +44,14 @@ def test_limits_of_tokens_and_at_once(key, tmp_path):
     assert f"{entry.expires_at:%Y-%m-%d %H:%M %Z}" == "2999-01-31 00:00 UTC"
 
 
+def test_a_key_for_no_model_at_all(key, tmp_path):
+    key("create", "prometheus", "--no-models")
+    key("create", "alice")
+    prometheus, alice = KeyFile(tmp_path / "keys.json").read()
+    assert (prometheus.models, alice.models) == ((), None)
+    assert [line.split()[2] for line in key("list")[1].splitlines()] == ["models", "none", "all"]
+
+
 def test_list_shows_no_hash(key):
     _, secret, _ = key("create", "alice", "--models", "a")
     key("create", "bob", "--expires", "1d")

@@ -124,3 +124,46 @@ def test_what_is_no_model_is_told(tmp_path, capsys):
     for name, said in (("empty", "has no config.json"), ("bad", "holds no JSON object")):
         assert main(["plan", str(tmp_path / name)]) == 2
         assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+def deploy(tmp_path):
+    """A YAML of two models, the second of which is loaded when it is asked for."""
+    bundle = make_onnx_bundle(tmp_path / "bundle")
+    path = tmp_path / "deploy.yaml"
+    path.write_text(
+        f"models:\n- {{name: a, source: {bundle}, backend: cpu}}\n"
+        f"- {{name: b, source: {bundle}, backend: cpu, load: first_use}}\n"
+        f"- {{name: c, source: {bundle}, backend: nowhere}}\n"
+    )
+    return path
+
+
+def test_the_models_of_a_yaml_are_planned_beside_each_other(deploy, capsys):
+    assert main(["plan", "--config", str(deploy), "--memory", "64MiB"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "host memory: 67.1 MB"
+    assert [line.split(":")[0].strip() for line in lines[:2]] == ["a", "b"]
+    assert lines[1].endswith("on first use")
+    assert lines[-1] == "c: not known: its backend 'nowhere' is not here"
+    assert main(["plan", "--config", str(deploy), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(m["name"], m["load"], m["fits"]) for m in told["models"]] == [
+        ("a", "start", True),
+        ("b", "first_use", True),
+    ]
+
+
+def test_a_yaml_that_finds_no_room_at_the_start_is_refused(deploy, capsys):
+    assert main(["plan", "--config", str(deploy), "--memory", "10kB"]) == 2
+    told = capsys.readouterr()
+    assert "a: weights and workspace" in told.out
+    assert "no room" in told.out
+    assert "twostroke: error: a: no room beside the others at the start." in told.err
+
+
+def test_flags_of_a_source_and_of_a_yaml_do_not_mix(deploy, folder, capsys):
+    assert main(["plan", "--config", str(deploy), "--precision", "int4"]) == 2
+    assert "--precision: for one SOURCE" in capsys.readouterr().err
+    assert main(["plan", str(folder), "--config", str(deploy)]) == 2
+    assert "leave SOURCE out" in capsys.readouterr().err

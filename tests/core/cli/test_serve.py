@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 
 import pytest
@@ -131,6 +132,39 @@ def test_several_models_on_the_processor_share_its_threads(serving, tmp_path, nu
     assert len(threads) == 2 * num_models
     assert [each["is_shared"] for each in threads] == [num_models > 1] * len(threads)
     assert len({each["num_threads"] for each in threads}) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_a_second_model_that_comes_later_gets_the_pool_of_the_process(serving, tmp_path):
+    bundle = make_onnx_bundle(tmp_path / "tiny")
+    config = tmp_path / "config.yaml"
+
+    def write(*names: str) -> None:
+        models = ", ".join(f"{{name: {n}, source: {bundle}, backend: cpu}}" for n in names)
+        told = "{port: 0, measure_device: false, watch: false}"
+        config.write_text(f"server: {told}\nmodels: [{models}]\n")
+
+    def shared(url: str) -> dict[str, list[bool]]:
+        with urllib.request.urlopen(f"{url}/health", timeout=120) as answer:
+            models = json.load(answer)["models"]
+        return {
+            model["name"]: [
+                placed["threads"]["is_shared"] for placed in model["placement"].values()
+            ]
+            for model in models
+            if "placement" in model
+        }
+
+    write("first")
+    process, line = serving("--log-level", "warning")
+    url = line.split()[-1]
+    write("first", "second")
+    process.send_signal(signal.SIGHUP)
+    end = time.monotonic() + 60
+    while "second" not in shared(url):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert shared(url) == {"first": [False, False], "second": [True, True]}
 
 
 def test_no_thread_keeps_the_others_waiting_for_long(monkeypatch, echo_bundle, tmp_path):

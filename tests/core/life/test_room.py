@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from twostroke.backends import Device
-from twostroke.life.room import HOST, Demand, place_of, share_of
+from twostroke.life.room import HOST, Demand, place_of, share_of, share_out
 
 MODEL = Demand(HOST, needs_bytes=300, row_bytes=100, num_rows=8)
 
@@ -42,3 +42,18 @@ def test_all_backends_on_the_processor_share_the_memory_of_the_host():
     assert place_of("cpu", Device(0, "Xeon", "cpu")) == HOST
     assert place_of("openvino", Device(0, "Xeon", "cpu")) == HOST
     assert place_of("cuda", Device(1, "H200", "gpu")) == "cuda 1 (H200)"
+
+
+def test_models_take_their_shares_one_after_the_other():
+    late = replace(MODEL, needs_bytes=900)
+    first, second, third = share_out({"a": MODEL, "b": MODEL, "late": late}, 1500)
+    assert (first.left_bytes, first.kv_bytes, first.fits) == (1500, 800, True)  # not all fit
+    assert (second.left_bytes, second.fits) == (400, True)
+    assert (third.left_bytes, third.fits) == (0, False)
+    first, second = share_out({"a": MODEL, "b": MODEL}, 1500)
+    assert (first.kv_bytes, second.left_bytes, second.kv_bytes) == (375, 825, 375)
+
+
+def test_a_model_alone_has_all_its_rows():
+    (alone,) = share_out({"a": MODEL}, 1200)
+    assert (alone.kv_bytes, alone.planned_bytes, alone.fits) == (800, 1100, True)

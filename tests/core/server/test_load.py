@@ -108,3 +108,14 @@ def test_of_several_models_the_request_names_one_or_means_the_first(make_server,
     assert "'first' is still loading" in reply.error()["message"]
     assert live.post("/generate", {**ready, "model": "third"}).status == 404
     assert live.get("/health").json()["status"] == "loading"
+
+
+def test_a_process_is_alive_while_it_loads_and_while_it_stops(make_server, serve_echo):
+    loading = make_server(["slow"], ServerConfig(port=0, keys=("key",)))
+    assert loading.get("/health").status == 503
+    live = serve_echo()
+    live.call(live.endpoint._in_flight.refuse_new)
+    assert live.get("/health").json()["status"] == "stopping"
+    for server in (loading, live):
+        reply = server.get("/health/live", Host="10.1.2.3:8080")
+        assert (reply.status, reply.json()) == (200, {"status": "alive"})

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from twostroke.server.keys import HEALTH_PATH
+from twostroke.server.keys import HEALTH_PATH, PROBE_PATHS
 
 BODY = {"prompt": "hi", "model": "echo", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -15,7 +15,7 @@ def asked(live):
     """Each route as a method and a path that can be asked for."""
     for route in live.endpoint._app.router.routes():
         path = re.sub(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}", "echo", route.resource.canonical)
-        if path != HEALTH_PATH:
+        if path not in PROBE_PATHS:
             yield route.method, path
 
 

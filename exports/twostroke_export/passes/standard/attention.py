@@ -4,11 +4,9 @@ past [batch, kv_heads, past, head_dim] and the new keys give present [batch, kv_
 head_dim]. The causal mask comes from the sizes alone, which is right for rows of equal length; the
 softmax is computed in float32.
 
-Where several query heads share a key head, a prompt repeats the key heads: compilers recognise
-that as attention and carry it out without the copy (OpenVINO prefills 2,048 tokens in 0.8 of the
-time and 0.6 of the memory that grouped queries take). A single token lays the queries of a key head
-above one another instead, [batch, kv_heads, groups, head_dim], and reads the cache once (0.7 of the
-time).
+Where several query heads share a key head, the queries of a key head lie above one another,
+[batch, kv_heads, groups * sequence, head_dim], and so does their mask: keys and values are read
+where they are, and compilers still see what they know as attention.
 """
 
 from __future__ import annotations
@@ -76,12 +74,11 @@ def plain_attention(ops: PlainOps, node: ir.Node) -> Sequence[ir.Value]:
         query = ops("Mul", query, ops.scalar(scale, heads.dtype))
     keys = ops("Concat", required(node, 3), key, axis=2)  # [batch, kv_heads, total, head_dim]
     values = ops("Concat", required(node, 4), value, axis=2)
-    scores = _scores(ops, node, heads, query, keys)  # [batch, heads, sequence, total]
+    if heads.num_groups > 1:
+        query = ops("Reshape", query, ops.ints(0, heads.num_kv_heads, -1, heads.head_dim))
+    scores = _scores(ops, node, heads, query, keys)
     weights = _softmax(ops, heads, scores, optional(node, _SINK_INPUT))
-    if ops.is_single_token and heads.num_groups > 1:
-        weights = ops("Reshape", weights, ops.ints(0, heads.num_kv_heads, -1, 0))
-    # [batch, heads, sequence, head_dim], or of a single token [batch, kv_heads, groups, head_dim]
-    attended = ops("MatMul", weights, _repeated(ops, heads, values))
+    attended = ops("MatMul", weights, values)  # [batch, kv_heads, groups * sequence, head_dim]
     return [_together(ops, heads, attended), keys, values]
 
 
@@ -136,10 +133,12 @@ def _by_heads(ops: PlainOps, states: ir.Value, num_heads: int, head_dim: int) ->
 
 
 def _together(ops: PlainOps, heads: _Heads, attended: ir.Value) -> ir.Value:
-    """[batch, heads, sequence, head_dim] -> [batch, sequence, heads * head_dim]."""
+    """[batch, kv_heads, groups * sequence, head_dim] -> [batch, sequence, heads * head_dim]."""
     width = heads.num_heads * heads.head_dim
     if ops.is_single_token:
         return ops("Reshape", attended, ops.ints(0, 1, width))
+    if heads.num_groups > 1:
+        attended = ops("Reshape", attended, ops.ints(0, heads.num_heads, -1, heads.head_dim))
     turned = ops("Transpose", attended, perm=(0, 2, 1, 3))
     return ops("Reshape", turned, ops.ints(0, 0, width))
 
@@ -147,40 +146,30 @@ def _together(ops: PlainOps, heads: _Heads, attended: ir.Value) -> ir.Value:
 def _scores(
     ops: PlainOps, node: ir.Node, heads: _Heads, query: ir.Value, keys: ir.Value
 ) -> ir.Value:
-    """Capped and masked, of scaled queries: [batch, heads, sequence, total] float32."""
-    is_grouped = ops.is_single_token and heads.num_groups > 1
-    if is_grouped:
-        query = ops("Reshape", query, ops.ints(0, heads.num_kv_heads, -1, heads.head_dim))
-    turned = ops("Transpose", _repeated(ops, heads, keys), perm=(0, 1, 3, 2))
-    scores = ops("MatMul", query, turned)
-    if is_grouped:
-        scores = ops("Reshape", scores, ops.ints(0, heads.num_heads, -1, 0))
+    """Capped and masked, of scaled queries: [batch, kv_heads, groups * sequence, total] float32."""
+    scores = ops("MatMul", query, ops("Transpose", keys, perm=(0, 1, 3, 2)))
     scores = ops.cast(scores, heads.dtype, _FLOAT)
     cap = float(_attribute(node, "softcap"))
     if cap:
         limit = ops.scalar(cap)
         scores = ops("Mul", ops("Tanh", ops("Div", scores, limit)), limit)
-    mask = causal_mask(ops, required(node, 3), int(_attribute(node, "local_window_size")))
+    window = int(_attribute(node, "local_window_size"))
+    mask = causal_mask(ops, required(node, 3), window, heads.num_groups)
     return scores if mask is None else ops("Add", scores, mask)
 
 
-def _repeated(ops: PlainOps, heads: _Heads, states: ir.Value) -> ir.Value:
-    """[batch, kv_heads, total, head_dim] with a head for each query head; one token needs none."""
-    if ops.is_single_token or heads.num_groups == 1:
-        return states
-    apart = ops("Unsqueeze", states, ops.ints(2))
-    repeated = ops("Expand", apart, ops.ints(1, 1, heads.num_groups, 1, 1))
-    return ops("Reshape", repeated, ops.ints(0, heads.num_heads, -1, heads.head_dim))
-
-
 def _softmax(ops: PlainOps, heads: _Heads, scores: ir.Value, sinks: ir.Value | None) -> ir.Value:
-    """[batch, heads, sequence, total]; a sink takes its share of the weight and gives nothing."""
+    """Of scores as `_scores` lays them; a sink takes its share of the weight and gives nothing."""
     if sinks is None:
         return ops.cast(ops("Softmax", scores, axis=-1), _FLOAT, heads.dtype)
+    if heads.num_groups > 1:  # each query head has its own
+        scores = ops("Reshape", scores, ops.ints(0, heads.num_heads, -1, 0))
     column = ops("Reshape", sinks, ops.ints(1, heads.num_heads, 1, 1))
     column = ops.cast(column, dtype_of(sinks), _FLOAT)
     first = ops("Slice", scores, ops.ints(0), ops.ints(1), ops.ints(-1))  # [.., sequence, 1]
     column = ops("Expand", column, ops("Shape", first))
     weights = ops("Softmax", ops("Concat", scores, column, axis=-1), axis=-1)
     weights = ops("Slice", weights, ops.ints(0), ops.ints(-1), ops.ints(-1))
+    if heads.num_groups > 1:
+        weights = ops("Reshape", weights, ops.ints(0, heads.num_kv_heads, -1, 0))
     return ops.cast(weights, _FLOAT, heads.dtype)

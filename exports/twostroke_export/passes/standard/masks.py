@@ -11,16 +11,21 @@ from twostroke_export.passes.standard.plain_ops import PlainOps
 _LOWEST = float(np.finfo(np.float32).min)  # minus infinity would give NaN where it is subtracted
 
 
-def causal_mask(ops: PlainOps, past: ir.Value, window: int) -> ir.Value | None:
-    """What is added to the scores, [sequence, total] float32: 0 or the lowest number.
+def causal_mask(ops: PlainOps, past: ir.Value, window: int, num_groups: int = 1) -> ir.Value | None:
+    """What is added to the scores, [groups * sequence, total] float32: 0 or the lowest number.
 
     past: a layer's past keys [batch, kv_heads, past, head_dim]; window: how many keys up to its
-    own a query sees, -1 for all. None where nothing is hidden: one token that sees all.
-    Made once for each window.
+    own a query sees, -1 for all; num_groups: how often the queries lie above one another. None
+    where nothing is hidden: one token that sees all. Of one token a single row is answered, for all
+    groups. Made once for each window.
     """
     if ops.is_single_token and window < 0:
         return None
-    return ops.shared(("mask", window), lambda: _mask(ops, past, window))
+    mask = ops.shared(("mask", window), lambda: _mask(ops, past, window))
+    if ops.is_single_token or num_groups == 1:
+        return mask
+    above = [mask] * num_groups
+    return ops.shared(("mask", window, num_groups), lambda: ops("Concat", *above, axis=0))
 
 
 def _mask(ops: PlainOps, past: ir.Value, window: int) -> ir.Value:

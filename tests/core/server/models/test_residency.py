@@ -162,3 +162,19 @@ def test_an_unload_waits_for_what_runs_and_a_request_after_it_loads_anew(serve_m
     wait_until(lambda: not many.models.leaving)
     assert many.states() == {"a": "ready"}
     assert many.loads == ["a", "a"]
+
+
+def test_a_full_queue_of_one_model_is_nothing_to_another(serve_many, wait_until):
+    slow = {"options": {"step_delay_s": 0.05}}
+    scheduler = {"max_rows": 1, "max_queue": 1}
+    many = serve_many({"name": "full", **slow}, {"name": "free"}, scheduler=scheduler)
+    with many.stream("full", "x" * 60) as raw:
+        thread, waiting = in_thread(lambda: many.generate("full", "y"))
+        wait_until(lambda: many.models.find("full").engine.stats().num_waiting == 1)
+        assert many.generate("full").status == 503
+        for _ in range(5):
+            assert many.generate("free").body == "→hi".encode()
+        assert many.generate("full").status == 503, "it is still full"
+        assert raw.chunks() == ([b"x"] * 60, True)
+    thread.join(60)
+    assert waiting[0].body == "→y".encode()

@@ -85,13 +85,14 @@ def test_the_speed_is_drawn_as_a_line(answered):
 def test_what_was_in_the_cache_is_told_apart(answered):
     answered.ask("and to four")
     said = text_of(answered, "2. Prefill")
-    cached = int(re.search(r"(\d+) tokens from the cache", said)[1])
+    cached = int(re.search(r"(\d+) from the cache", said)[1])
     assert cached > 16
     widths = answered.page.locator(".in-prefill .bar span").evaluate_all(
-        "all => all.map((part) => part.getBoundingClientRect().width)"
+        "all => all.map((part) => parseFloat(part.style.width))"
     )
     assert widths[0] > 0
     assert widths[1] > 0
+    assert sum(widths) == pytest.approx(100)
 
 
 def test_memory_and_placement_are_shown_before_anything_is_asked(serve_echo, visit):
@@ -125,7 +126,7 @@ def test_who_waits_sees_the_place_in_the_queue(serve_echo, visit, wait_until):
 
 
 def test_a_long_prompt_is_seen_being_read(serve_echo, visit):
-    live = serve_echo(prefill_delay_s_per_token=0.005, scheduler={"prefill_chunk_tokens": 32})
+    live = serve_echo(prefill_delay_s_per_token=0.02, scheduler={"prefill_chunk_tokens": 32})
     page = visit(live.url, **WIDE)
     page.say("x" * 250)
     page.answer.get_by_text(re.compile(r"Reading the prompt: \d+ of \d+ tokens")).wait_for()
@@ -146,6 +147,6 @@ def test_a_real_model_fills_every_part(demo_server, visit):
     assert page.page.locator(".strip .chip.control").first.inner_text() == "<|im_start|>"
     assert page.page.locator(".strip .chip.answer").count() == 24
     limits = text_of(page, "4. How much of the hardware")
-    assert re.search(r"memory\s+(\d+ % · )?[\d.]+ GB/s", limits)
+    assert re.search(r"memory\s+((< )?\d+ % · )?[\d.]+ [MG]B/s", limits)
     assert "CPUExecutionProvider" in text_of(page, "6. Where it runs")
     assert page.audit() == []

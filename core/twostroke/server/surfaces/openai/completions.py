@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from aiohttp import web
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 from twostroke.errors import RequestError
 from twostroke.server.answers import Answer, gather
@@ -34,12 +34,22 @@ def _unless_false(value: Any) -> Any:
     return None if value is False else value
 
 
-class CompletionBody(OpenAIFields):
-    """The body of a legacy completion, but for its prompt."""
+_ITEMS = {"type": ["string", "integer", "array"]}
+Prompts = Annotated[Any, WithJsonSchema({"type": ["string", "array"], "items": _ITEMS})]
 
+
+class CompletionBody(OpenAIFields):
+    """The body of a legacy completion."""
+
+    prompt: Prompts  # `prompts_of` checks it
+    """the choices of the first prompt come first; at most 128 answers in all"""
     best_of: Any = None
+    """may only equal `n`: answers are not ranked"""
     echo: bool | None = None
+    """the text begins with the prompt"""
     logprobs: Annotated[Int | None, BeforeValidator(_unless_false)] = None  # 0: no alternatives
+    """log-probabilities with so many alternatives, 0 to 20; with `echo` of the prompt's tokens
+    too"""
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.

@@ -12,6 +12,7 @@ from twostroke.server.fields import Int, QueueFields, SamplingFields
 from twostroke.server.replies import dump, timings_body, usage_body
 from twostroke.server.surface import error_body
 from twostroke.server.surfaces.openai.obfuscation import obfuscation
+from twostroke.server.surfaces.openai.structure import StructureFields
 from twostroke.server.turn import Turn
 from twostroke.types import FinishedEvent
 
@@ -25,17 +26,24 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None
 
 
-class OpenAIFields(SamplingFields, QueueFields):
+class OpenAIFields(SamplingFields, QueueFields, StructureFields):
     """The fields both surfaces take. SDKs send others too: those are ignored."""
 
     model: str | None = None
+    """which one, by name or alias; left out: `server.default_model`, or the first"""
     n: Any = None  # `num_choices` checks it, and `best_of`
+    """answers to each prompt, 1 to 128; they are taken or refused together"""
     stream: bool | None = None
+    """whether tokens are sent as they are made"""
     stream_options: StreamOptions | None = None
+    """`include_usage`: token counts in a last chunk of their own; `include_obfuscation`: chunks
+    are filled up with random letters, so that their sizes say less (default false)"""
     stop_token_ids: list[Int] | None = None
+    """tokens that end the answer"""
     service_tier: (
         Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None
     ) = None
+    """OpenAI's names; the answer says `default`, since there is one tier"""
 
     @property
     def wants_usage(self) -> bool:

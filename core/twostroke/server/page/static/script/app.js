@@ -3,7 +3,7 @@
 import { AskError } from "./api.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { byId, oncePerFrame, setText } from "./dom.js";
+import { byId, nowAndThen, setText } from "./dom.js";
 import { Life } from "./life.js";
 import { MessageView } from "./message_view.js";
 import { Models } from "./models.js";
@@ -34,16 +34,18 @@ const chat = new Conversation(
 const composer = new Composer({ send: (text) => chat.say(text), stop: () => chat.stop() });
 const views = new Map(); // of messages that are shown
 
-const showGrowth = oncePerFrame(() => {
+const showGrowth = nowAndThen(() => showLast(), 60);
+
+function showLast() {
   const last = chat.messages.at(-1);
   if (last?.record) views.get(last)?.draw();
   composer.follow();
-});
+}
 
 function hear(what, answer) {
   if (what === "list") showList(answer);
   if (what === "answer" && answer.record === life.record) life.redraw();
-  if (what !== "list") showGrowth();
+  if (what === "answer") showGrowth();
   if (what === "end") ended(answer);
   composer.setState({ isRunning: chat.isRunning, canSend: models.canAnswer });
 }
@@ -86,9 +88,10 @@ function then(answering) {
 
 function ended(answer) {
   const { record } = answer;
+  showLast();
   if (record.problem instanceof AskError && record.problem.wantsKey) settings.askForKey(record.problem.message);
   setText(byId("announcer"), record.problem ? "" : `${record.state === "stopped" ? "Stopped" : "Answer"}: ${answer.content}`);
-  life.redraw();
+  if (record === life.record) life.draw();
   models.look(); // the memory has changed
 }
 

@@ -29,15 +29,21 @@ export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Calls `draw` at most once a frame, however often it is asked for. */
-export function oncePerFrame(draw) {
+/** Calls `draw` soon after it is asked for, in a frame, and not again for `pauseMs`: the page often
+ *  shares its processor with the model. */
+export function nowAndThen(draw, pauseMs) {
   let isAskedFor = false;
+  let drawnAt = -Infinity;
+  const run = () => {
+    isAskedFor = false;
+    drawnAt = performance.now();
+    draw();
+  };
   return () => {
     if (isAskedFor) return;
     isAskedFor = true;
-    requestAnimationFrame(() => {
-      isAskedFor = false;
-      draw();
-    });
+    const wait = pauseMs - (performance.now() - drawnAt);
+    if (wait <= 0) requestAnimationFrame(run);
+    else setTimeout(() => requestAnimationFrame(run), wait);
   };
 }

@@ -1,6 +1,6 @@
 // The life of an answer, beside the chat: one section a stage, each with a sentence on what it means.
 
-import { byId, h, oncePerFrame, setText } from "./dom.js";
+import { byId, h, nowAndThen, setText } from "./dom.js";
 import { LimitsView } from "./limits_view.js";
 import { MemoryView } from "./memory_view.js";
 import { PlacementView } from "./placement_view.js";
@@ -32,8 +32,7 @@ export class Life {
       answer: tile("Answer", "tokens", "in-decode"),
     };
     byId("tiles").append(...Object.values(this.tiles).map(({ element }) => element));
-    this.redraw = oncePerFrame(() => this.#draw());
-    this.redraw();
+    this.redraw = nowAndThen(() => this.draw(), 120);
   }
 
   /** Shows this record from now on; null shows what there is without one. */
@@ -41,10 +40,10 @@ export class Life {
     this.record = record;
     byId("life").classList.toggle("empty", record === null);
     for (const view of this.views) view.begin?.(record);
-    this.redraw();
+    this.draw();
   }
 
-  #draw() {
+  draw() {
     const { record } = this;
     const model = this.model();
     byId("life-lead").hidden = record !== null;

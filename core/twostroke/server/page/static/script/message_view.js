@@ -5,6 +5,8 @@ import { copyText, showMarkdown } from "./markdown.js";
 import { parted } from "./thoughts.js";
 import { count, duration, short } from "./words.js";
 
+const LONG = 1200; // characters
+
 const ENDS = {
   length: "It ended because the most tokens that were asked for, or the context, were reached.",
   stopped: "You stopped it.",
@@ -34,13 +36,13 @@ export class MessageView {
 
   /** Shows what there is of an answer now. */
   draw() {
+    if (this.foot.firstChild) return; // its end is shown, and nothing changes any more
     const { content, record } = this.message;
     this.element.classList.toggle("running", record.isRunning);
     if (content) this.#showAnswer(content);
     else if (record.isRunning) this.body.replaceChildren(h("p", { class: "waiting" }, waitingFor(record)));
     else this.body.replaceChildren();
-    if (record.isRunning || this.foot.firstChild) return;
-    this.#end(record);
+    if (!record.isRunning) this.#end(record);
   }
 
   #showAnswer(content) {
@@ -70,7 +72,10 @@ export class MessageView {
   }
 
   #showWords() {
-    this.body.replaceChildren(h("p", { class: "said" }, this.message.content));
+    const { content } = this.message;
+    const isLong = content.length > LONG; // then it scrolls, so the keyboard must reach it
+    const reached = isLong ? { tabindex: 0, role: "region", "aria-label": "Your long message" } : {};
+    this.body.replaceChildren(h("p", { class: isLong ? "said long" : "said", ...reached }, content));
     this.foot.replaceChildren(
       button("Edit", () => this.#edit(), "Edit this message and answer it anew"),
       this.#copyButton(),

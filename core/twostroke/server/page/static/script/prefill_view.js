@@ -39,7 +39,7 @@ function sentence(record, progress, cached, read) {
     const ahead = progress.num_ahead;
     return ahead ? `It waits: ${count(ahead, "request")} before it.` : "It waits: next in line.";
   }
-  const fromCache = cached ? `${count(cached, "token")} from the cache, ` : "";
+  const fromCache = cached ? `${cached} from the cache, ` : "";
   const known = record.timings?.prefill;
   const lasted = record.timings?.prefill_ms;
   if (lasted === undefined) return `${fromCache}${read} of ${progress.num_prompt_tokens - cached} read.`;
