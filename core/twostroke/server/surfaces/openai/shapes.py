@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import TwostrokeError
-from twostroke.server.fields import Int, QueueFields, SamplingFields
+from twostroke.server.fields import Count, Int, QueueFields, SamplingFields
 from twostroke.server.replies import dump, timings_body, usage_body
 from twostroke.server.surface import error_body
 from twostroke.server.surfaces.openai.obfuscation import obfuscation
@@ -31,7 +31,7 @@ class OpenAIFields(SamplingFields, QueueFields, StructureFields):
 
     model: str | None = None
     """which one, by name or alias; left out: `server.default_model`, or the first"""
-    n: Any = None  # `num_choices` checks it, and `best_of`
+    n: Count = None  # `num_choices` checks it, and `best_of`
     """answers to each prompt, 1 to 128; they are taken or refused together"""
     stream: bool | None = None
     """whether tokens are sent as they are made"""

@@ -32,7 +32,7 @@ from twostroke.server.answers import gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
-from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields, check_shape
+from twostroke.server.fields import Count, Int, Messages, QueueFields, SamplingFields, check_shape
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.surfaces.plain.events import resume_events, send_events
@@ -72,7 +72,7 @@ class GenerateBody(SamplingFields, QueueFields):
     """a conversation, instead of a prompt"""
     model: str | None = None
     """which one, by name or alias; left out: `server.default_model`, or the first"""
-    n: Any = None  # `num_choices` checks it
+    n: Count = None  # `num_choices` checks it
     """answers to each prompt, 1 to 128; they are taken or refused together"""
     stream: bool | None = None
     """whether tokens are sent as they are made"""
