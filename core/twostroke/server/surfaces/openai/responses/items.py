@@ -163,6 +163,24 @@ def _string(item: Item, name: str, path: str) -> str:
     return value
 
 
+def check_results(context: Sequence[Item], given: Sequence[Item]) -> None:
+    """Checks that each result among `given` has its call before it, there or in `context`.
+
+    Raises:
+        RequestError: naming the first that has none.
+    """
+    called = {item["call_id"] for item in context if item["type"] == "function_call"}
+    for i, item in enumerate(given):
+        if item["type"] == "function_call":
+            called.add(item["call_id"])
+        elif item["type"] == "function_call_output" and item["call_id"] not in called:
+            raise RequestError(
+                f"input[{i}].call_id {item['call_id'][:80]!r} names no function_call before it; "
+                "send the call too, or the previous_response_id of the response that made it.",
+                param=f"input[{i}].call_id",
+            )
+
+
 def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
     """The chat messages of a conversation.
 

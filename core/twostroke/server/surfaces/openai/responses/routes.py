@@ -26,7 +26,12 @@ from twostroke.server.surfaces.openai.responses.fields import (
     check_body,
     response_constraint,
 )
-from twostroke.server.surfaces.openai.responses.items import Item, check_items, messages_of
+from twostroke.server.surfaces.openai.responses.items import (
+    Item,
+    check_items,
+    check_results,
+    messages_of,
+)
 from twostroke.server.surfaces.openai.responses.store import RESPONSES, Stored
 from twostroke.server.surfaces.openai.responses.tools import asked_tools
 from twostroke.server.turn import Turn
@@ -122,6 +127,7 @@ async def _begun(request: web.Request) -> tuple[ResponsesBody, list[Item], Turn]
     store, scope = request.app[RESPONSES], request[CALLER].scope
     given = check_items(body.input, partial(store.find_item, scope))
     context = store.context(scope, body.previous_response_id)
+    check_results(context, given)
     messages = messages_of([*context, *given])
     if body.instructions is not None:
         messages.insert(0, {"role": "system", "content": body.instructions})
