@@ -20,18 +20,11 @@ from twostroke.server.fields import check_shape
 from twostroke.server.keys import CALLER
 from twostroke.server.replies import dump, json_reply
 from twostroke.server.stream import stream
+from twostroke.server.surfaces.openai.responses.checks import check_body, response_constraint
 from twostroke.server.surfaces.openai.responses.events import ResponseEvents, ResponseFrames
-from twostroke.server.surfaces.openai.responses.fields import (
-    ResponsesBody,
-    check_body,
-    response_constraint,
-)
-from twostroke.server.surfaces.openai.responses.items import (
-    Item,
-    check_items,
-    check_results,
-    messages_of,
-)
+from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
+from twostroke.server.surfaces.openai.responses.items import Item, check_items
+from twostroke.server.surfaces.openai.responses.messages import check_results, messages_of
 from twostroke.server.surfaces.openai.responses.store import RESPONSES, Stored
 from twostroke.server.surfaces.openai.responses.tools import asked_tools
 from twostroke.server.turn import Turn
