@@ -37,6 +37,10 @@ def test_a_fault_in_mid_stream_is_a_response_that_failed(serve_echo, bundle):
         ),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call_output", "output": "1"}]}, "input[0].call_id"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "c", "output": "1"}]},
+            "input[0].call_id",
+        ),
         ({"input": [{"type": "web_search_call", "id": "ws"}]}, "input[0].type"),
         ({"input": [{"type": "item_reference", "id": "msg_0"}]}, "input[0].id"),
         ({"input": "x" * 9000}, "input"),

@@ -20,13 +20,11 @@ from twostroke.server.fields import check_shape
 from twostroke.server.keys import CALLER
 from twostroke.server.replies import dump, json_reply
 from twostroke.server.stream import stream
+from twostroke.server.surfaces.openai.responses.checks import check_body, response_constraint
 from twostroke.server.surfaces.openai.responses.events import ResponseEvents, ResponseFrames
-from twostroke.server.surfaces.openai.responses.fields import (
-    ResponsesBody,
-    check_body,
-    response_constraint,
-)
-from twostroke.server.surfaces.openai.responses.items import Item, check_items, messages_of
+from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
+from twostroke.server.surfaces.openai.responses.items import Item, check_items
+from twostroke.server.surfaces.openai.responses.messages import check_results, messages_of
 from twostroke.server.surfaces.openai.responses.store import RESPONSES, Stored
 from twostroke.server.surfaces.openai.responses.tools import asked_tools
 from twostroke.server.turn import Turn
@@ -122,6 +120,7 @@ async def _begun(request: web.Request) -> tuple[ResponsesBody, list[Item], Turn]
     store, scope = request.app[RESPONSES], request[CALLER].scope
     given = check_items(body.input, partial(store.find_item, scope))
     context = store.context(scope, body.previous_response_id)
+    check_results(context, given)
     messages = messages_of([*context, *given])
     if body.instructions is not None:
         messages.insert(0, {"role": "system", "content": body.instructions})
