@@ -29,7 +29,7 @@ class HostGpu(HostAsDevice):
         return 2**30 - self.taken_bytes
 
     def release(self) -> None:
-        assert not self.blocks, "buffers outlive their backend"
+        pass
 
 
 class HostDriver:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import gc
 
 import numpy as np
 import pytest
 
+from twostroke.backends import ProbeResult
 from twostroke.backends.discovery import load_plugins
 from twostroke.bundle import open_bundle
 from twostroke.engine import EngineLimits, build_engine
 from twostroke.engine.build import open_runner
 from twostroke.errors import BackendError, EngineError
+from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import FinishedEvent, Request, SamplingParams, Stroke, TokenEvent
 from twostroke_backends import cuda
+from twostroke_backends.cuda_session import RecordingSession
 
-from .cuda_on_host import open_on_host
+from .cuda_on_host import GPU, open_on_host
 
 MIXES = [
     {"temperature": 0.0},
@@ -104,16 +109,19 @@ def expected(tiny):
     ids=str,
 )
 def test_answers_are_those_of_the_cpu(tiny, expected, monkeypatch, options):
-    backend, _, replays = open_on_host(monkeypatch, **options)
+    backend, memory, replays = open_on_host(monkeypatch, **options)
     assert answers(tiny, backend) == expected
     records = options.get("cuda_graphs") != "off"
     report = backend.report()
     assert report["records_runs"] is records
+    assert report["memory_told_by"] == "the CUDA driver"
     assert (report["num_recorded"], report["num_recorded"] > 0) == (len(replays.seen), records)
     assert report["num_recorded"] + report["num_replayed"] == replays.num_runs
     assert replays.num_plain_runs == 0
+    backend.close()
     gc.collect()
-    backend.close()  # the memory proves that nothing is left
+    assert not memory.blocks
+    assert not memory.pinned
 
 
 def test_runs_are_of_few_kinds_and_over_memory_that_is_there(tiny, monkeypatch):
@@ -131,6 +139,18 @@ def test_runs_are_of_few_kinds_and_over_memory_that_is_there(tiny, monkeypatch):
     backend.close()
 
 
+def test_a_session_that_others_open_is_the_graph_as_it_is(tiny, monkeypatch):
+    """Who binds its logits to host memory must not get runs that are replayed."""
+    backend, _, replays = open_on_host(monkeypatch, cuda_graphs="on")
+    session = backend.open_session(tiny / "decode.onnx", Stroke.DECODE)
+    assert not isinstance(session, RecordingSession)
+    assert "inverse_temperature" not in session.inputs
+    assert not session._session.records
+    assert not replays.seen
+    session.close()
+    backend.close()
+
+
 @pytest.mark.parametrize("content", ["weights", "no weights"])
 def test_both_graphs_read_weights_at_the_same_addresses(tiny, monkeypatch, content):
     shares = content == "weights"
@@ -138,7 +158,7 @@ def test_both_graphs_read_weights_at_the_same_addresses(tiny, monkeypatch, conte
     first = backend.open_session(tiny / "prefill.onnx", Stroke.PREFILL)
     taken = memory.taken_bytes
     assert (taken > 0) is shares
-    second = backend.open_reducing_session(tiny / "decode.onnx")
+    second = backend.open_decode_session(tiny / "decode.onnx")
     assert memory.taken_bytes == taken
     assert backend.report()["shared_weights_bytes"] == taken
     first.close()
@@ -210,6 +230,31 @@ def test_where_recording_fails_on_is_an_error(tiny, monkeypatch):
     with pytest.raises(EngineError, match="CUDA graphs are `on`, but recording a run failed"):
         runner.decode(0, (7,), (2,))
     runner.close()
+
+
+class TestOnHost(BackendConformance):
+    """The kit, as on hardware, with graphs recorded and logits reduced."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _host(cls):
+        with pytest.MonkeyPatch.context() as patch:
+            cls._opened = functools.partial(open_on_host, patch)
+            yield
+
+    @pytest.fixture(autouse=True)
+    def _not_placed(self, check):
+        if check.name == "placement":
+            pytest.skip("the nodes are on the processor's provider, which stands in")
+
+    @pytest.fixture
+    def spec(self):
+        spec = cuda.twostroke_backends()[0]
+        return dataclasses.replace(
+            spec,
+            probe=lambda: ProbeResult((GPU,)),
+            open=lambda device, options: type(self)._opened(**options)[0],
+        )
 
 
 @pytest.mark.gpu

@@ -112,9 +112,10 @@ class Allowance:
         wait_s = bucket.wait_s(amount)
         if wait_s > 0:
             retry_after_s = math.ceil(wait_s)
+            share = what.removesuffix("s") if bucket.per_minute == 1 else what
             raise RateLimitError(
-                f"The key {self._name!r} may use {bucket.per_minute} {what} a minute and has; try "
-                f"again in {retry_after_s} s.",
+                f"The key {self._name!r} may have {bucket.per_minute} {share} a minute, and has "
+                f"had them; try again in {retry_after_s} s.",
                 limit=what,
                 retry_after_s=retry_after_s,
             )

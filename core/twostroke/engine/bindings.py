@@ -145,15 +145,21 @@ class InPlaceRuns:
         inputs = SmallInputs(self._graph, count, num_new, len(wanted), total, room)
         past = self._kv.span(start_row, count)
         logits = self._logits.of(count, num_new, wanted)
-        reduced = self._stage_reduced(count) if self._graph.is_reducing else None
+        reduced = stage_reduced(self._graph, count) if self._graph.is_reducing else None
         outputs = {LOGITS: logits, **present_of(past), **(reduced.buffers if reduced else {})}
         binding = self._graph.session.bind({**inputs.buffers, **past}, outputs)
         return BoundRun(binding, inputs, logits, reduced)
 
-    def _stage_reduced(self, count: int) -> Staged:
-        specs = [self._graph.session.outputs[name] for name in REDUCED_OUTPUTS]
-        sizes = {spec.name: (int(size) for size in spec.shape[1:]) for spec in specs}
-        return stage(
-            self._graph.backend,
-            {spec.name: ((count, *sizes[spec.name]), spec.dtype) for spec in specs},
-        )
+
+def stage_reduced(graph: OpenGraph, count: int) -> Staged:
+    """Room for what a graph that reduces its logits answers for `count` rows.
+
+    Raises:
+        OutOfMemoryError: the device refuses the bytes.
+    """
+    specs = [graph.session.outputs[name] for name in REDUCED_OUTPUTS]
+    sizes = {spec.name: (int(size) for size in spec.shape[1:]) for spec in specs}
+    return stage(
+        graph.backend,
+        {spec.name: ((count, *sizes[spec.name]), spec.dtype) for spec in specs},
+    )

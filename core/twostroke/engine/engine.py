@@ -70,6 +70,7 @@ class Engine:
         self._grammars = grammars
         self._clock = clock
         self._request_timeout_s = request_timeout_s
+        self._scheduler = scheduler
         self._intake = Intake(scheduler, clock, idle_after_s=idle_after_s)
         # Told of each run and each end; add to them before `start`.
         self.observers = Observers([scheduler.budget])
@@ -84,6 +85,7 @@ class Engine:
             budget=scheduler.budget,
             limits=recovery,
             reopen=reopen,
+            sessions_keep_rows=memory_plan.needs.kept_bytes > 0,
         )
         self._stepper = self._loop.stepper
         self._life = threading.Lock()  # start and stop, one at a time
@@ -167,6 +169,11 @@ class Engine:
             for request, sink in zip(requests, sinks, strict=True)
         ]
         self._intake.submit_all(works)
+
+    def change_limits(self, *, max_queue: int, request_timeout_s: float | None) -> None:
+        """Takes other limits for requests that come from now on; any thread."""
+        self._scheduler.max_queue = max_queue
+        self._request_timeout_s = request_timeout_s
 
     @property
     def _runner(self) -> Runner:

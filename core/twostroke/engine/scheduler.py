@@ -68,7 +68,7 @@ class Scheduler:
             store=prefix_store,
         )
         self.speculation = speculation
-        self._max_queue = max_queue
+        self.max_queue = max_queue
         self.budget = PrefillBudget(prefill_chunk_tokens, max_stall_s)
         self._max_span_rows = max_span_rows
         self._chunks_prompts = chunks_prompts
@@ -104,7 +104,7 @@ class Scheduler:
         """
         for sequence in sequences:
             self._check_size(sequence)
-        num_places = self._max_queue + self.cache.num_rows
+        num_places = self.max_queue + self.cache.num_rows
         if len(sequences) > num_places:
             raise RequestError(
                 f"{len(sequences)} answers are asked for at once, rows and queue hold {num_places} "
@@ -112,10 +112,10 @@ class Scheduler:
                 param="n",
             )
         num_to_wait = len(self._waiting) + len(sequences) - self._num_admissible(sequences)
-        if sequences and num_to_wait > self._max_queue:
+        if sequences and num_to_wait > self.max_queue:
             raise UnavailableError(
                 f"All rows are busy and {len(self._waiting)} requests wait already (the limit is "
-                f"{self._max_queue}). Try again, or raise scheduler.max_queue."
+                f"{self.max_queue}). Try again, or raise scheduler.max_queue."
             )
         for sequence in sequences:
             self._waiting.add(sequence)

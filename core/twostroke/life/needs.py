@@ -27,6 +27,7 @@ from twostroke.life.bundle_weights import (
 )
 from twostroke.life.free_memory import free_memory_bytes
 from twostroke.life.resident import process_bytes
+from twostroke.life.session_memory import kept_bytes
 from twostroke.life.weights import MLAS_BLOCK_BYTES
 from twostroke.life.workspace import plan_workspace
 from twostroke.types import Stroke
@@ -43,6 +44,7 @@ class Needs:
     known. `process_bytes` is what the process took before its first model; `scoring_bytes` what
     prompt log-probabilities take where a request asks for them: the logits of a chunk, twice.
     `mapped_table_bytes` of the weights are tables of which only the rows asked for are in memory.
+    `kept_bytes` is what sessions hold on to once a row of the whole context was run.
     """
 
     prefill_weights_bytes: int = 0
@@ -51,6 +53,7 @@ class Needs:
     free_bytes: int | None = None
     process_bytes: int | None = None
     scoring_bytes: int = 0
+    kept_bytes: int = 0
     free_source: str = ""
     mapped_table_bytes: int = 0
 
@@ -62,7 +65,7 @@ class Needs:
     @property
     def num_bytes(self) -> int:
         """Weights and workspace, at most."""
-        return self.weights_bytes + self.workspace_bytes + self.scoring_bytes
+        return self.weights_bytes + self.workspace_bytes + self.scoring_bytes + self.kept_bytes
 
     @property
     def left_bytes(self) -> int:
@@ -90,12 +93,13 @@ def engine_needs(
     try:
         weights = _weights(graphs, backends, vocab_size, is_host=is_host)
         widest = widest_products(graphs[Stroke.PREFILL], vocab_size)
+        always_kept = kept_bytes(graphs, backends) if is_host else 0
         answers_all = LOGIT_INDEX not in read_header(graphs[Stroke.PREFILL]).inputs
         tables = _mapped_tables(graphs, backends)
     except BundleError:
         tables = 0
         weights, widest = {Stroke.DECODE: stored_weights_bytes(bundle)}, ()
-        answers_all = False
+        always_kept, answers_all = 0, False
     workspace = plan_workspace(
         hidden_size=bundle.manifest.architecture.hidden_size,
         widest=widest,
@@ -111,12 +115,12 @@ def engine_needs(
         weights.get(Stroke.PREFILL, 0),
         weights.get(Stroke.DECODE, 0),
         # Other tools' graphs answer the logits of every position of a chunk.
-        workspace.num_bytes + (chunk_tokens * vocab_size * 4 if answers_all else 0),
+        workspace.num_bytes + (chunk_tokens * vocab_size * 4 if answers_all else 0) + always_kept,
         free.num_bytes,
         process_bytes(),
         2 * min(chunk_tokens, context_tokens) * vocab_size * 4,
-        free.source,
-        tables,
+        free_source=free.source,
+        mapped_table_bytes=tables,
     )
 
 

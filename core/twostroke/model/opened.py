@@ -10,7 +10,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
-from twostroke.config.schema import SamplingConfig
+from twostroke.config.schema import SamplingConfig, SchedulerConfig
 from twostroke.engine.engine import Engine
 from twostroke.engine.health import HealthState
 from twostroke.errors import UnavailableError
@@ -40,9 +40,21 @@ class OpenedModel:
         self.reader = loaded.reader  # of reasoning and calls in answers; None reads neither
         self._opened = loaded.opened
         self._is_closed = False
-        recommended = loaded.bundle.manifest.generation.model_dump(exclude_none=True)
-        configured = (sampling or SamplingConfig()).model_dump(exclude_none=True)
-        self._sampling_defaults: Mapping[str, Any] = {**UNADVISED, **recommended, **configured}
+        self._sampling_defaults = self._defaults(sampling or SamplingConfig())
+
+    def _defaults(self, sampling: SamplingConfig) -> Mapping[str, Any]:
+        recommended = self.bundle.manifest.generation.model_dump(exclude_none=True)
+        return {**UNADVISED, **recommended, **sampling.model_dump(exclude_none=True)}
+
+    def change_limits(self, scheduler: SchedulerConfig, sampling: SamplingConfig) -> None:
+        """Takes other limits and defaults for requests that come from now on.
+
+        Those that need no new engine: length of the queue, time-out, values of sampling.
+        """
+        self._sampling_defaults = self._defaults(sampling)
+        self.engine.change_limits(
+            max_queue=scheduler.max_queue, request_timeout_s=scheduler.request_timeout_s
+        )
 
     @property
     def engine(self) -> Engine:

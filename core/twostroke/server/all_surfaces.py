@@ -9,12 +9,12 @@ from twostroke.server.surface import Surface, check_routes
 from twostroke.server.surfaces import anthropic, llama_cpp, ollama, openai, plain
 
 BUILT_IN = (
-    page.SURFACE,
     plain.SURFACE,
     openai.SURFACE,
     anthropic.SURFACE,
     ollama.SURFACE,
     llama_cpp.SURFACE,
+    page.SURFACE,
 )
 
 

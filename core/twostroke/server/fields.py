@@ -36,6 +36,9 @@ Stops = Annotated[
 ]
 """A string or a list of them. Its length is checked by `Model.sampling`."""
 
+Count = Annotated[Any, WithJsonSchema({"type": ["integer", "null"]})]
+"""How many answers; `choices.num_choices` checks it."""
+
 S = TypeVar("S", bound=BaseModel)
 
 _NEAR = 0.7  # max_new_tokens still means max_tokens

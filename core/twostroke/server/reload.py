@@ -39,7 +39,8 @@ class Reload:
     The file is checked whole first: one that is wrong changes nothing. Then the names, the default
     and the limits are taken over in one step, models that were taken out leave when their answers
     have ended, those that were added are loaded, and those whose section (or the scheduler) has
-    changed are opened anew, one after the other. Used in one event loop.
+    changed are opened anew, one after the other, where more than limits has. Used in one event
+    loop.
     """
 
     def __init__(
@@ -115,6 +116,8 @@ class Reload:
                 if each.resident is not None:
                     self._residency.unload(each)
         for name, each in served.items():
+            if each.resident is not None and each.settings is not None:
+                each.resident.take(each.settings)
             if name not in before:
                 each.is_awaited = False
                 each.stage = None if each.is_lazy else each.stage

@@ -104,7 +104,8 @@ async def _serve(
     reload = None if file is None else Reload(config, file, endpoint, models, residency)
     try:
         with StopSignals(None if reload is None else reload.ask) as signals:
-            logger.info("listening on %s, loading %s", endpoint.url, ", ".join(models.names))
+            loading = ", ".join(models.loading()) or "no model yet"
+            logger.info("listening on %s, loading %s", endpoint.url, loading)
             await _until_stopped(
                 residency, reload, signals, lambda: _announce(models, endpoint.url)
             )

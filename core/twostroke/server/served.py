@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from twostroke.config.schema import ModelConfig, SchedulerConfig
+from twostroke.config.schema import ModelConfig, SamplingConfig, SchedulerConfig
 from twostroke.errors import UnavailableError
 from twostroke.model import Model
 
@@ -16,8 +16,12 @@ Clock = Callable[[], float]
 
 RETRY_S = 5  # after which it is worth asking again for a model that is on its way
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0  # between tries of a model that could not be loaded
-# What of a model's section may change while it runs.
-_OF_THE_BOOK = {"name": "", "aliases": (), "load": "start", "keep_alive_s": None}
+# What may change while a model runs: no engine knows of it, or it can be told.
+_LIVE_OF_MODEL = {
+    **{"name": "", "aliases": (), "load": "start", "keep_alive_s": None},
+    "sampling": SamplingConfig(),
+}
+_LIVE_OF_SCHEDULER = {"max_queue": 0, "request_timeout_s": None}
 
 
 class ModelState(StrEnum):
@@ -38,9 +42,15 @@ class Settings:
     scheduler: SchedulerConfig
 
     def opens_like(self, other: Settings) -> bool:
-        """Whether both make the same; names, and when it is loaded, matter to no engine."""
-        mine, theirs = (each.model.model_copy(update=_OF_THE_BOOK) for each in (self, other))
-        return mine == theirs and self.scheduler == other.scheduler
+        """Whether both make the same, but for what `Resident.take` changes."""
+        mine, theirs = (
+            (
+                each.model.model_copy(update=_LIVE_OF_MODEL),
+                each.scheduler.model_copy(update=_LIVE_OF_SCHEDULER),
+            )
+            for each in (self, other)
+        )
+        return mine == theirs
 
     def with_budget(self, kv_bytes: int) -> Settings:
         """The same with this budget for the KV cache."""
@@ -80,6 +90,12 @@ class Resident:
     def is_opened_by(self, settings: Settings) -> bool:
         """Whether opening it by `settings` would make the same."""
         return self.settings is not None and self.settings.opens_like(settings)
+
+    def take(self, settings: Settings) -> None:
+        """Goes on by settings that open it alike; others change nothing. Mutates the model."""
+        if self.is_opened_by(settings):
+            self.settings = settings
+            self.model.change_limits(settings.scheduler, settings.model.sampling)
 
     def shares_files(self, settings: Settings) -> bool:
         """Whether it keeps prefixes where a model opened by `settings` would."""

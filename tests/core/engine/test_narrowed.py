@@ -42,15 +42,21 @@ def logits_of(seed: int, rows: int, spread: float) -> np.ndarray:
 
 
 def reduce(logits: np.ndarray, scales: list[float]) -> ReducedLogits:
-    """As a device does: sums in float32, in another order than the host's."""
+    """As a device does: sums in float32, in another order than the host's; of equal logits any are
+    among the highest, here those with the last ids.
+    """
     batch, vocab = logits.shape
-    order = np.argsort(-logits, axis=1, kind="stable")[:, :NUM_TOP]
+    order = vocab - 1 - np.argsort(-logits[:, ::-1], axis=1, kind="stable")[:, :NUM_TOP]
     with np.errstate(invalid="ignore"):  # infinite logits
         below = logits - logits.max(axis=1, keepdims=True)
     weights = np.exp(below * np.float32(scales)[:, None])
     padded = np.zeros((batch, -(-vocab // BLOCK_IDS) * BLOCK_IDS), np.float32)
     padded[:, :vocab] = weights
-    blocks = padded.reshape(batch, -1, BLOCK_IDS)[:, :, ::-1].cumsum(2, dtype=np.float32)[:, :, -1]
+    halves = padded.reshape(batch, -1, BLOCK_IDS)
+    while halves.shape[2] > 1:  # a tree
+        half = halves.shape[2] // 2
+        halves = halves[:, :, :half] + halves[:, :, half:]
+    blocks = halves[:, :, 0]
     top = np.take_along_axis(logits, order, axis=1)
     shuffled = np.random.default_rng(0).permutation(NUM_TOP)
     buffer = allocate_on_device(HostAsDevice(), (batch, 1, vocab), "float32")
@@ -95,6 +101,30 @@ def test_equal_logits_are_cut_as_from_the_whole_row(seed, step):
     logits = np.round(logits_of(seed, len(MIXES), 3.0) / step) * np.float32(step)
     expected, found, _ = both(logits, MIXES, seed)
     assert found == expected
+
+
+@pytest.mark.parametrize("error", [2e-6, -2e-6])
+@pytest.mark.parametrize("mix", [{}, {"top_p": 0.6}], ids=["all", "nucleus"])
+def test_sums_that_are_a_little_off_decide_nothing(monkeypatch, error, mix):
+    """Random numbers and cuts on the very border between two ids."""
+    logits = logits_of(9, 1, 4.0)
+    weights = np.exp(logits[0].astype(np.float64) - logits.max())
+    shares = np.cumsum(weights) / weights.sum()
+    nucleus = np.cumsum(-np.sort(-weights)) / weights.sum()
+    for at in range(5, 60, 5):
+        params = {"temperature": 1.0, **mix}
+        if mix:
+            params["top_p"] = float(nucleus[at // 5])
+        heaviest = int(np.argsort(-weights)[at // 5])
+        uniform = float(shares[heaviest])
+        for point in (uniform, uniform - 1e-7, uniform + 1e-7):
+            whole, narrowed = states([params]), states([params])
+            for state in (*whole, *narrowed):
+                monkeypatch.setattr(state, "uniform", lambda point=point: point)
+            reduced = reduce(logits, [1.0])
+            reduced.block_weights = reduced.block_weights * np.float32(1 + error)
+            reduced.block_weights[0, :10] *= np.float32(1 - 2 * error)
+            assert sample_reduced(reduced, narrowed) == sample(logits, whole)
 
 
 def test_a_row_of_equal_logits_gives_the_first():

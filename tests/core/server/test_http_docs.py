@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/http.md").read_text(encoding="utf-8")
 NAME = "smollm2-135m-instruct"
 # What each of OpenAI's routes reads of a body beside its schema.
-RAW = {"prompt", "n", *FIELDS}
+RAW = {"n"}
 
 
 def section(title: str) -> str:

@@ -5,39 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from twostroke.api_keys import KeyFile
 from twostroke.api_keys.edits import created, revoked, rotated
-from twostroke.server import watch
+
+from .keys import Keys, ask
 
 QUESTION = {"prompt": "hi"}
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
 
-class Keys:
-    """A key file and a server that reads it."""
-
-    def __init__(self, path, serve_echo, monkeypatch):
-        self.file = KeyFile(path)
-        self._serve = serve_echo
-        monkeypatch.setattr(watch, "PERIOD_S", 0.02)
-        self.file.change(lambda keys: keys)
-
-    def add(self, name, **rights):
-        """A key whose secret is its name."""
-        now = datetime.now(UTC)
-        self.file.change(lambda keys: created(keys, name, name, now, rights))
-
-    def serve(self, server=None, **options):
-        return self._serve(server={"key_file": str(self.file.path), **(server or {})}, **options)
-
-
 @pytest.fixture
 def keys(tmp_path, serve_echo, monkeypatch):
     return Keys(tmp_path / "keys.json", serve_echo, monkeypatch)
-
-
-def ask(live, secret, path="/generate", body=None, **headers):
-    return live.post(path, body or QUESTION, Authorization=f"Bearer {secret}", **headers)
 
 
 def test_an_empty_file_lets_nobody_in(keys):

@@ -10,6 +10,11 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+/** A sentence with code in backticks, as nodes. */
+function prose(text) {
+  return text.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
+}
+
 /** What a reference points to, or the thing itself. */
 function resolved(thing, api) {
   const path = thing?.$ref?.slice(2).split("/");
@@ -27,7 +32,10 @@ function kind(schema, api) {
     return [...new Set(kinds)].join(" or ");
   }
   if (schema.type === "array") return `list of ${kind(schema.items ?? {}, api)}`;
-  if (Array.isArray(schema.type)) return schema.type.join(" or ");
+  if (Array.isArray(schema.type)) {
+    const types = schema.type.filter((each) => each !== "null");
+    return types.map((type) => kind({ ...schema, type }, api)).join(" or ");
+  }
   return schema.type ?? "any";
 }
 
@@ -46,7 +54,7 @@ function fieldTable(schema, api) {
           "td",
           {},
           required.includes(name) ? element("span", { class: "required" }, "required ") : "",
-          field.description ?? resolved(field, api).description ?? "",
+          ...prose(field.description ?? resolved(field, api).description ?? ""),
         ),
       ),
     );
@@ -86,7 +94,7 @@ function answers(operation, api) {
       {},
       element("th", { scope: "row" }, status),
       element("td", { class: "kind" }, Object.keys(response.content ?? {}).join(", ")),
-      element("td", {}, response.description),
+      element("td", {}, ...prose(response.description)),
     );
   });
   const table = element("table", {}, element("tbody", {}, ...rows));
@@ -106,7 +114,7 @@ function route({ method, path, operation }, api) {
   const article = element("article", { id: operation.operationId });
   article.append(
     element("h3", { class: "path" }, ...heading(method, path)),
-    element("p", {}, [operation.summary, operation.description].filter(Boolean).join(" ")),
+    element("p", {}, ...prose([operation.summary, operation.description].filter(Boolean).join(" "))),
   );
   const body = operation.requestBody?.content?.["application/json"]?.schema;
   if (body) article.append(element("h4", {}, "Fields"), fieldTable(resolved(body, api), api));
@@ -131,7 +139,7 @@ function show(api) {
     const routes = all.filter(({ operation }) => operation.tags.includes(tag.name));
     const title = element("h2", { id: `tag-${tag.name}` }, tag.name);
     const articles = routes.map((each) => route(each, api));
-    main.append(element("section", {}, title, element("p", {}, tag.description), ...articles));
+    main.append(element("section", {}, title, element("p", {}, ...prose(tag.description)), ...articles));
     const links = routes.map(({ method, path, operation }) =>
       element(
         "li",

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from twostroke.backends.protocol import Binding, Buffer
 from twostroke.bundle.contract import LOGITS
+from twostroke.engine.bindings import stage_reduced
 from twostroke.engine.kv_buffers import KVBuffers, present_of
 from twostroke.engine.kv_concatenated import ConcatenatedKV
 from twostroke.engine.kv_extent import Extent
@@ -37,11 +38,15 @@ class _Bound:
         else:
             past = present = kv.span(0, 1)
         dtype = graph.session.outputs[LOGITS].dtype
-        self._logits: Buffer = subject.backend.allocate((1, 1, vocab_size), dtype, on_host=True)
-        self._inputs = SmallInputs(graph, 1, 1, 1, 1)
+        self._logits: Buffer = subject.backend.allocate(
+            (1, 1, vocab_size), dtype, on_host=not graph.keeps_logits
+        )
+        self._inputs = SmallInputs(graph, 1, 1, 1, 1, kv.extent.row_tokens)
+        reduced = stage_reduced(graph, 1).buffers if graph.is_reducing else {}
         self._inputs.write([[token]], [0], (0,))
         self._binding: Binding = graph.session.bind(
-            {**self._inputs.buffers, **past}, {LOGITS: self._logits, **present_of(present)}
+            {**self._inputs.buffers, **past},
+            {LOGITS: self._logits, **present_of(present), **reduced},
         )
 
     def run(self, token: int) -> npt.NDArray[np.float32]:

@@ -121,6 +121,20 @@ def test_a_change_of_the_scheduler_opens_every_model_that_is_loaded(serve_many, 
     assert many.models.find("a").engine.memory_plan.num_rows == 2
 
 
+def test_limits_and_defaults_of_a_model_need_no_new_engine(serve_many, config_of):
+    many = serve_many({"name": "a", **SLOW}, scheduler={"max_rows": 1})
+    with many.stream("a", TEXT) as raw:
+        model = {"name": "a", "sampling": {"max_tokens": 3}, **SLOW}
+        limits = {"max_rows": 1, "max_queue": 0, "request_timeout_s": 30}
+        many.reload(config_of(model, scheduler=limits))
+        assert many.loads == ["a"]
+        assert "(the limit is 0)" in many.generate("a").error()["message"]
+        assert whole(raw)
+    assert many.generate("a", "y" * 9).body == "→yy".encode()
+    many.reload(config_of(model, scheduler={**limits, "request_timeout_s": 0.001}))
+    assert many.generate("a", "y" * 9, stream=False).status == 504
+
+
 def test_limits_and_keys_are_taken_over_and_what_is_fixed_is_pending(serve_many, config_of, caplog):
     many = serve_many({"name": "a", **SLOW}, {"name": "b"})
     with many.stream("a", TEXT) as raw:

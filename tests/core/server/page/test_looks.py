@@ -128,3 +128,14 @@ def test_nothing_moves_where_people_do_not_want_it(serve_echo, visit):
     page.page.wait_for_selector(".message.assistant .block")
     moving = page.page.evaluate("document.getAnimations().length")
     assert moving == 0
+
+
+def test_a_long_message_scrolls_in_its_place_and_is_reached_by_keyboard(
+    serve_echo, visit, wide_bundle
+):
+    page = visit(serve_echo(bundle=wide_bundle).url, **DESK)
+    page.ask("one line\n" * 170)
+    said = page.page.locator(".message.user .said")
+    assert said.bounding_box()["height"] <= 0.4 * 800 + 1
+    assert said.get_attribute("tabindex") == "0"
+    assert page.audit() == []

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, WithJsonSchema
 
 from twostroke.errors import RequestError
-from twostroke.server.fields import Int, QueueFields, Stops
+from twostroke.server.fields import Count, Int, QueueFields, Stops
 from twostroke.server.turn import Prompt
 
 _RANDOM_SEEDS = (-1, 2**32 - 1)
@@ -59,7 +59,7 @@ class LlamaCompletionBody(QueueFields):
     """which one; may be left out where one is served"""
     n_predict: Annotated[Int, Field(ge=-2)] | None = None
     """most tokens of an answer; -1: to the end of the context"""
-    n_cmpl: Any = None
+    n_cmpl: Count = None
     """answers to each prompt"""
     stream: bool | None = None
     """whether tokens are sent as they are made"""

@@ -10,6 +10,7 @@ from aiohttp import web
 from twostroke.errors import UnavailableError
 from twostroke.model import Model
 from twostroke.server.keys import MODELS
+from twostroke.server.model_for import named
 from twostroke.server.replies import json_reply
 from twostroke.server.surfaces.llama_cpp.shapes import settings
 
@@ -55,5 +56,5 @@ def _slot(model: Model, number: int, is_used: bool) -> dict[str, Any]:
 
 
 def _model(request: web.Request) -> Model:
-    """The model that is asked for, where it is loaded."""
-    return request.app[MODELS].find(request.query.get("model"))
+    """The model that is asked for, where it is loaded and the caller may use it."""
+    return request.app[MODELS].find(named(request, request.query.get("model")).name)

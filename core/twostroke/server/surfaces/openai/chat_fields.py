@@ -7,9 +7,8 @@ from typing import Any
 from twostroke.errors import RequestError
 from twostroke.server.fields import Int, Messages
 from twostroke.server.surfaces.openai.functions import asked_functions
-from twostroke.server.surfaces.openai.shapes import OpenAIFields
+from twostroke.server.surfaces.openai.shapes import OpenAIFields, template_variables
 from twostroke.text.template import ChatEnd
-from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import ToolUse, tool_use
 
 
@@ -17,19 +16,35 @@ class ChatBody(OpenAIFields):
     """The body of a chat request."""
 
     messages: Messages
+    """roles `system`, `developer`, `user`, `assistant`, `tool`, `function`; content is text, or
+    parts that are"""
     logprobs: bool | None = None
+    """log-probabilities of the answer's tokens"""
     top_logprobs: Int | None = None
+    """alternatives of each, 0 to 20"""
     tools: Any = None  # `tool_use` checks it, and `tool_choice`
+    """functions that may be called"""
     tool_choice: Any = None
+    """`none`, `auto`, `required`, one function, `allowed_tools`"""
     parallel_tool_calls: bool | None = None
+    """false: one call at most"""
     chat_template_kwargs: Any = None  # `check_variables` checks it
+    """values that the model's chat template asks for, e.g. `{"enable_thinking": false}`"""
     reasoning_effort: str | None = None
+    """for templates that ask for it"""
     verbosity: str | None = None
+    """for templates that ask for it"""
     functions: Any = None  # `asked_functions` checks it, and `function_call`
+    """the older form of `tools`"""
     function_call: Any = None
+    """the older form of `tool_choice`"""
     prediction: Any = None  # `predicted` checks it
+    """`{"type": "content", "content": …}`: what the answer probably says, e.g. a file that is
+    edited; guesses come from it, the answer stays the same"""
     continue_final_message: bool | None = None
+    """the answer goes on with the last message, instead of a new one"""
     add_generation_prompt: bool | None = None
+    """false: the template does not begin an answer"""
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.
@@ -53,9 +68,7 @@ class ChatBody(OpenAIFields):
         Raises:
             RequestError: they are wrong.
         """
-        named = {"reasoning_effort": self.reasoning_effort, "verbosity": self.verbosity}
-        known = {name: value for name, value in named.items() if value is not None}
-        return check_variables({**known, **check_variables(self.chat_template_kwargs)})
+        return template_variables(self.reasoning_effort, self.verbosity, self.chat_template_kwargs)
 
     @property
     def has_older_form(self) -> bool:

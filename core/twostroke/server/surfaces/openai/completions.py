@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from aiohttp import web
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, WithJsonSchema
 
 from twostroke.errors import RequestError
 from twostroke.server.answers import Answer, gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
-from twostroke.server.fields import Int, check_shape
+from twostroke.server.fields import Count, Int, check_shape
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.surfaces.openai.completion_frames import (
@@ -29,17 +29,31 @@ from twostroke.server.surfaces.openai.unsupported import refuse_unsupported
 from twostroke.server.turn import Prompt, Turn
 from twostroke.types import TokenId
 
+_INT_OR_FALSE = WithJsonSchema({"anyOf": [{"type": "integer"}, {"enum": [False, None]}]})
+
 
 def _unless_false(value: Any) -> Any:
     return None if value is False else value
 
 
-class CompletionBody(OpenAIFields):
-    """The body of a legacy completion, but for its prompt."""
+_ITEMS = {"type": ["string", "integer", "array"]}
+Prompts = Annotated[Any, WithJsonSchema({"type": ["string", "array"], "items": _ITEMS})]
 
-    best_of: Any = None
+
+class CompletionBody(OpenAIFields):
+    """The body of a legacy completion."""
+
+    prompt: Prompts  # `prompts_of` checks it
+    """the choices of the first prompt come first; at most 128 answers in all"""
+    best_of: Count = None
+    """may only equal `n`: answers are not ranked"""
     echo: bool | None = None
-    logprobs: Annotated[Int | None, BeforeValidator(_unless_false)] = None  # 0: no alternatives
+    """the text begins with the prompt"""
+    logprobs: Annotated[Int | None, BeforeValidator(_unless_false), _INT_OR_FALSE] = (
+        None  # 0: no alternatives
+    )
+    """log-probabilities with so many alternatives, 0 to 20; with `echo` of the prompt's tokens
+    too"""
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.

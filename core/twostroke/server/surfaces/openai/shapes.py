@@ -8,11 +8,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import TwostrokeError
-from twostroke.server.fields import Int, QueueFields, SamplingFields
+from twostroke.server.fields import Count, Int, QueueFields, SamplingFields
 from twostroke.server.replies import dump, timings_body, usage_body
 from twostroke.server.surface import error_body
 from twostroke.server.surfaces.openai.obfuscation import obfuscation
+from twostroke.server.surfaces.openai.structure import StructureFields
 from twostroke.server.turn import Turn
+from twostroke.text.template_variables import check_variables
 from twostroke.types import FinishedEvent
 
 
@@ -25,17 +27,24 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None
 
 
-class OpenAIFields(SamplingFields, QueueFields):
+class OpenAIFields(SamplingFields, QueueFields, StructureFields):
     """The fields both surfaces take. SDKs send others too: those are ignored."""
 
     model: str | None = None
-    n: Any = None  # `num_choices` checks it, and `best_of`
+    """which one, by name or alias; left out: `server.default_model`, or the first"""
+    n: Count = None  # `num_choices` checks it, and `best_of`
+    """answers to each prompt, 1 to 128; they are taken or refused together"""
     stream: bool | None = None
+    """whether tokens are sent as they are made"""
     stream_options: StreamOptions | None = None
+    """`include_usage`: token counts in a last chunk of their own; `include_obfuscation`: chunks
+    are filled up with random letters, so that their sizes say less (default false)"""
     stop_token_ids: list[Int] | None = None
+    """tokens that end the answer"""
     service_tier: (
         Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None
     ) = None
+    """OpenAI's names; the answer says `default`, since there is one tier"""
 
     @property
     def wants_usage(self) -> bool:
@@ -127,3 +136,18 @@ class SseFrames:
 
 def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + dump(value) + b"\n\n"
+
+
+def template_variables(effort: str | None, verbosity: str | None, given: Any) -> dict[str, Any]:
+    """Values for chat templates that ask for them; those in `given` (a body's) come first.
+
+    No effort means no thinking, for which many templates have another name.
+
+    Raises:
+        RequestError: they are wrong.
+    """
+    named: dict[str, Any] = {"reasoning_effort": effort, "verbosity": verbosity}
+    if effort == "none":
+        named["enable_thinking"] = False
+    known = {name: value for name, value in named.items() if value is not None}
+    return check_variables({**known, **check_variables(given)})

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from twostroke.errors import RequestError
 from twostroke.grammar import constraint_from
 from twostroke.types import Constraint, ConstraintKind
@@ -35,8 +37,28 @@ _STRUCTURED = {
 }
 
 
-FIELDS = ("response_format", "structured_outputs", *_GUIDED, "json_schema")
-"""The fields of a body that may ask for a constraint."""
+class StructureFields(BaseModel):
+    """The fields of a body that may ask for a constraint; `asked_constraint` checks them."""
+
+    model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True)
+
+    response_format: Any = None
+    """OpenAI's: `text`, `json_object` or `json_schema`"""
+    structured_outputs: Any = None
+    """vLLM's: one of `json`, `json_object`, `regex`, `choice`, `grammar`"""
+    guided_json: Any = None
+    """vLLM's older name of a schema"""
+    guided_regex: Any = None
+    """vLLM's older name of a pattern"""
+    guided_choice: Any = None
+    """vLLM's older name of a list of answers"""
+    guided_grammar: Any = None
+    """vLLM's older name of a grammar"""
+    json_schema: Any = None
+    """llama.cpp's name"""
+
+
+FIELDS = tuple(StructureFields.model_fields)
 
 
 def asked_constraint(body: Mapping[str, Any]) -> Constraint | None:

@@ -32,7 +32,7 @@ from twostroke.server.answers import gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.choices import num_choices
-from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields, check_shape
+from twostroke.server.fields import Count, Int, Messages, QueueFields, SamplingFields, check_shape
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.surfaces.plain.events import resume_events, send_events
@@ -67,22 +67,39 @@ class GenerateBody(SamplingFields, QueueFields):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     prompt: Annotated[Any, BeforeValidator(_check_prompt)] = None
+    """text that goes on"""
     messages: Messages | None = None
+    """a conversation, instead of a prompt"""
     model: str | None = None
-    n: Any = None  # `num_choices` checks it
+    """which one, by name or alias; left out: `server.default_model`, or the first"""
+    n: Count = None  # `num_choices` checks it
+    """answers to each prompt, 1 to 128; they are taken or refused together"""
     stream: bool | None = None
+    """whether tokens are sent as they are made"""
     stop_ids: list[Int] | None = None
+    """tokens that end the answer"""
     json_schema: Any = None
+    """the answer is JSON that follows it"""
     json_object: bool | None = None
+    """the answer is a JSON object"""
     regex: str | None = None
+    """the answer matches it"""
     choice: list[str] | None = None
+    """the answer is one of them"""
     grammar: str | None = None
+    """the answer follows it (llguidance's Lark dialect)"""
     tools: Any = None
+    """functions that may be called"""
     tool_choice: Any = None
+    """`none`, `auto`, `required`, one function, `allowed_tools`"""
     parallel_tool_calls: bool | None = None
+    """false: one call at most"""
     chat_template_kwargs: Any = None  # `check_variables` checks it
+    """with messages: values that the chat template asks for"""
     progress: bool | None = None
+    """NDJSON lines that say how far the prompt has come"""
     show_prompt: bool | None = None
+    """an NDJSON line with the tokens of the prompt, before all others"""
 
     def sampling(self) -> dict[str, Any]:
         """What was given, by the names of `SamplingParams`.

@@ -45,8 +45,8 @@ export class MemoryView {
     setParts(this.deviceBar, [device ? taken / device : 0]);
     this.deviceBar.hidden = !device;
     sizes.forEach((size, at) => setText(this.values[at], bytes(size)));
-    const share = device ? `${bytes(taken)} of the ${bytes(device)}` : bytes(taken);
-    setText(this.whole, `All together at most ${share} of ${model.placement.decode.device}.`);
+    const share = device ? `${bytes(taken)} of ${bytes(device)}` : bytes(taken);
+    setText(this.whole, `All together at most ${share} on ${model.placement.decode.device}.`);
     const held = record ? record.numPrompt + record.tokens.length : 0;
     const each = memory.kv_bytes_per_token;
     setText(this.own, held ? `This conversation holds ${bytes(held * each)} of the cache: ${held} tokens, ${bytes(each)} each.` : "");

@@ -5,6 +5,8 @@ import { copyText, showMarkdown } from "./markdown.js";
 import { parted } from "./thoughts.js";
 import { count, duration, short } from "./words.js";
 
+const LONG = 1200; // characters
+
 const ENDS = {
   length: "It ended because the most tokens that were asked for, or the context, were reached.",
   stopped: "You stopped it.",
@@ -70,7 +72,10 @@ export class MessageView {
   }
 
   #showWords() {
-    this.body.replaceChildren(h("p", { class: "said" }, this.message.content));
+    const { content } = this.message;
+    const isLong = content.length > LONG; // then it scrolls, so the keyboard must reach it
+    const reached = isLong ? { tabindex: 0, role: "region", "aria-label": "Your long message" } : {};
+    this.body.replaceChildren(h("p", { class: isLong ? "said long" : "said", ...reached }, content));
     this.foot.replaceChildren(
       button("Edit", () => this.#edit(), "Edit this message and answer it anew"),
       this.#copyButton(),

@@ -70,8 +70,14 @@ export class TokensView {
       const { id, text } = record.tokens[this.numAnswer];
       this.#add(id, text, "answer", record.numPrompt + this.numAnswer);
     }
-    if (record.isRunning && this.current === null) this.strip.scrollTop = this.strip.scrollHeight;
+    if (record.isRunning && this.current === null) this.#follow(read - shownFrom);
     if (!this.current) setText(this.readout, `${count(record.numPrompt, "token")} in the prompt. Point at one for its number.`);
+  }
+
+  /** Scrolls to where the prompt is being read, then along with the answer. */
+  #follow(read) {
+    const chip = this.chips[Math.max(0, Math.min(read, this.chips.length - 1))];
+    this.strip.scrollTop = chip.offsetTop - this.strip.clientHeight / 2;
   }
 
   #showPrompt({ prompt, messages }) {

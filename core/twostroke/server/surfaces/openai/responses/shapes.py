@@ -73,7 +73,8 @@ def response_usage(turn: Turn) -> dict[str, Any]:
     num_input, num_output = turn.num_prompt_tokens, turn.num_completion_tokens
     return {
         "input_tokens": num_input,
-        "input_tokens_details": {"cached_tokens": turn.num_cached_tokens},
+        # Writing to the cache is nothing that is counted here, but clients expect the field.
+        "input_tokens_details": {"cached_tokens": turn.num_cached_tokens, "cache_write_tokens": 0},
         "output_tokens": num_output,
         "output_tokens_details": {"reasoning_tokens": turn.num_reasoning_tokens},
         "total_tokens": num_input + num_output,
