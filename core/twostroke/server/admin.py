@@ -40,8 +40,8 @@ async def unload(request: web.Request) -> web.StreamResponse:
     """Takes a model out of memory; answers 202 where its answers last longer than a load may.
 
     Raises:
-        ModelNotFoundError, RequestError: no such model, or the caller is no operator (nobody is, of a
-            server that was given its models).
+        ModelNotFoundError, RequestError: no such model, or the caller is no operator.
+            Nobody is one of a server that was given its models.
     """
     served = request.app[MODELS].look_up(request.match_info["name"])
     await leave(request, served)

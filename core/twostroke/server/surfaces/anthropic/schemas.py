@@ -37,9 +37,9 @@ _TOOL = {
     "required": ["name", "input_schema"],
     "properties": {
         "name": {"type": "string"},
-        "description": {"type": "string"},
+        "description": {"type": ["string", "null"]},
         "input_schema": {"type": "object"},
-        "strict": {"type": "boolean"},
+        "strict": {"type": ["boolean", "null"]},
     },
 }
 _CHOICE = {
@@ -47,8 +47,8 @@ _CHOICE = {
     "required": ["type"],
     "properties": {
         "type": {"enum": ["auto", "any", "tool", "none"]},
-        "name": {"type": "string"},
-        "disable_parallel_tool_use": {"type": "boolean"},
+        "name": {"description": "of the tool, a string"},
+        "disable_parallel_tool_use": {"type": ["boolean", "null"]},
     },
 }
 _NULL = {"type": "null"}
