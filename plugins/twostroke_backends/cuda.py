@@ -110,11 +110,6 @@ class CudaBackend:
         """Whether both graphs read one copy of their weights; see `SharesWeights`."""
         return bool(self.options["share_weights"])
 
-    @property
-    def reduces_logits(self) -> bool:
-        """Whether decode leaves its logits on the GPU; see `ReducesLogits`."""
-        return bool(self.options["reduce_logits"])
-
     def free_memory(self) -> FreeMemory:
         """What is free right now, from NVML or else from the driver; see `TellsFreeMemory`."""
         details = self.device.details
@@ -145,16 +140,17 @@ class CudaBackend:
                 message says what to export instead.
             BundleError: the graph cannot be loaded.
         """
-        return self._open_session(graph, None, is_decode=stroke is Stroke.DECODE)
+        return self._open_session(graph, None, may_record=False)
 
-    def open_reducing_session(self, graph: Path) -> OrtSession:
-        """As `open_session`, with nodes that reduce the logits; see `ReducesLogits`."""
-        content = with_reduced_logits(graph) if graph.is_file() else None
-        return self._open_session(graph, content, is_decode=True)
+    def open_decode_session(self, graph: Path) -> OrtSession:
+        """As `open_session`, reduced and recorded as the options say; see `OpensDecode`."""
+        reduces = self.options["reduce_logits"] and graph.is_file()
+        content = with_reduced_logits(graph) if reduces else None
+        return self._open_session(graph, content, may_record=True)
 
-    def _open_session(self, graph: Path, content: bytes | None, *, is_decode: bool) -> OrtSession:
+    def _open_session(self, graph: Path, content: bytes | None, *, may_record: bool) -> OrtSession:
         header = read_header(graph) if graph.is_file() else GraphHeader()
-        records = is_decode and self._can_record(header)
+        records = may_record and self._can_record(header)
         try:
             session = self._load(graph, content, records=records)
         except BundleError as fault:
@@ -174,7 +170,7 @@ class CudaBackend:
 
     def _can_record(self, header: GraphHeader) -> bool:
         """Whether a decode graph's runs have fixed shapes: a mask grows with each step."""
-        if self.options["cuda_graphs"] == "off":
+        if self.options["cuda_graphs"] == "off" or self._books.has_failed:
             return False
         return TOTAL_SEQUENCE_LENGTH in header.inputs and ATTENTION_MASK not in header.inputs
 

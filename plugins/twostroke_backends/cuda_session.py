@@ -32,6 +32,7 @@ class GraphBooks:
 
     mode: str
     is_on: bool = False
+    has_failed: bool = False
     reason: str | None = None  # why it is off, where it was not switched off
     num_recorded: int = 0
     num_replayed: int = 0
@@ -39,7 +40,7 @@ class GraphBooks:
 
     def give_up(self, reason: str) -> None:
         """Notes that no run is recorded from now on."""
-        self.is_on = False
+        self.is_on, self.has_failed = False, True
         self.note(reason)
 
     def note(self, reason: str) -> None:

@@ -19,6 +19,7 @@ from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import FinishedEvent, Request, SamplingParams, Stroke, TokenEvent
 from twostroke_backends import cuda
+from twostroke_backends.cuda_session import RecordingSession
 
 from .cuda_on_host import GPU, open_on_host
 
@@ -138,6 +139,18 @@ def test_runs_are_of_few_kinds_and_over_memory_that_is_there(tiny, monkeypatch):
     backend.close()
 
 
+def test_a_session_that_others_open_is_the_graph_as_it_is(tiny, monkeypatch):
+    """Who binds its logits to host memory must not get runs that are replayed."""
+    backend, _, replays = open_on_host(monkeypatch, cuda_graphs="on")
+    session = backend.open_session(tiny / "decode.onnx", Stroke.DECODE)
+    assert not isinstance(session, RecordingSession)
+    assert "inverse_temperature" not in session.inputs
+    assert not session._session.records
+    assert not replays.seen
+    session.close()
+    backend.close()
+
+
 @pytest.mark.parametrize("content", ["weights", "no weights"])
 def test_both_graphs_read_weights_at_the_same_addresses(tiny, monkeypatch, content):
     shares = content == "weights"
@@ -145,7 +158,7 @@ def test_both_graphs_read_weights_at_the_same_addresses(tiny, monkeypatch, conte
     first = backend.open_session(tiny / "prefill.onnx", Stroke.PREFILL)
     taken = memory.taken_bytes
     assert (taken > 0) is shares
-    second = backend.open_reducing_session(tiny / "decode.onnx")
+    second = backend.open_decode_session(tiny / "decode.onnx")
     assert memory.taken_bytes == taken
     assert backend.report()["shared_weights_bytes"] == taken
     first.close()

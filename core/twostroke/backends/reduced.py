@@ -36,20 +36,17 @@ BLOCK_IDS = 256
 
 
 @runtime_checkable
-class ReducesLogits(Protocol):
-    """A backend whose memory the host reaches slowly, so that it pays to reduce logits there.
+class OpensDecode(Protocol):
+    """A backend whose decode sessions do more than the graph says, for an engine that knows of it:
+    reduce their logits, as above, or record their runs (`ReplaysRuns`). Logits then stay on the
+    device.
 
-    A backend need not have it: all logits of a step are then written to host memory.
+    A backend need not have it; nor does every graph allow it, and who opens a session by
+    `open_session` gets the graph as it is.
     """
 
-    @property
-    def reduces_logits(self) -> bool:
-        """Whether `open_reducing_session` is wanted for decode."""
-        ...
-
-    def open_reducing_session(self, graph: Path) -> Session:
-        """Loads a decode graph as `open_session` does, with the tensors of this module beside its
-        own; without them where the graph cannot have them.
+    def open_decode_session(self, graph: Path) -> Session:
+        """Loads a decode graph as `open_session` does, with what backend and graph allow of this.
 
         Raises:
             PlacementError, BundleError: as `open_session`.

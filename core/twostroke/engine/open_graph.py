@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twostroke.backends.capabilities import ReplaysRuns
 from twostroke.backends.protocol import Backend, Session, TensorSpec
-from twostroke.backends.reduced import INVERSE_TEMPERATURE, REDUCED_OUTPUTS, ReducesLogits
+from twostroke.backends.reduced import INVERSE_TEMPERATURE, REDUCED_OUTPUTS, OpensDecode
 from twostroke.bundle import Bundle
 from twostroke.bundle.contract import (
     INPUT_IDS,
@@ -123,8 +123,8 @@ def open_graph(bundle: Bundle, backend: Backend, stroke: Stroke, dialect: str | 
 
 def _open_session(path: Path, backend: Backend, stroke: Stroke, fact: GraphFact) -> Session:
     is_wanted = stroke is Stroke.DECODE and fact.dialect == "fused"
-    if is_wanted and isinstance(backend, ReducesLogits) and backend.reduces_logits:
-        return backend.open_reducing_session(path)
+    if is_wanted and isinstance(backend, OpensDecode):
+        return backend.open_decode_session(path)
     return backend.open_session(path, stroke)
 
 

@@ -35,7 +35,7 @@ def argument_rules(
         whole = dict(schema)
         if not whole.keys() & _SHAPES:
             whole["type"] = "object"
-        yield f"args_{number}: {_json(whole)}"
+        yield f"args_{number}: {json_rule(whole)}"
 
 
 def _tagged(
@@ -58,7 +58,7 @@ def _tagged(
             yield f"{name}_value[suffix={_quoted(tags.after)}]: /(.|\\n)*/"
         else:
             yield f"{name}_value: {name}_json {literal(tags.after)}"
-            yield f"{name}_json: {_json(_within(schema, value))}"
+            yield f"{name}_json: {json_rule(_within(schema, value))}"
 
 
 def _python(number: int, schema: Mapping[str, Any]) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _python(number: int, schema: Mapping[str, Any]) -> Iterator[str]:
         if types and types <= _PYTHON_WORDS.keys():
             yield f"{name}_value: {' | '.join(_PYTHON_WORDS[each] for each in sorted(types))}"
         else:
-            yield f"{name}_value: {_json(_within(schema, properties[key]))}"
+            yield f"{name}_value: {json_rule(_within(schema, properties[key]))}"
 
 
 _EMPTY = '""'
@@ -110,7 +110,8 @@ def _within(schema: Mapping[str, Any], value: Any) -> dict[str, Any]:
     return {**definitions, **value} if isinstance(value, Mapping) else definitions
 
 
-def _json(schema: Mapping[str, Any]) -> str:
+def json_rule(schema: Mapping[str, Any]) -> str:
+    """JSON that follows a schema, as a part of a rule."""
     return f"%json {json.dumps({**schema, 'x-guidance': JSON_OPTIONS})}"
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from twostroke.errors import RequestError
 from twostroke.grammar.bounds import check_schema
-from twostroke.grammar.call_arguments import argument_rules
+from twostroke.grammar.call_arguments import argument_rules, json_rule
 from twostroke.text.parsers.spec import CallForm, ParserSpec, Setup, Tag, active_tags, open_tag
 from twostroke.text.tools import ToolUse
 from twostroke.types import Constraint, ConstraintKind, TokenId
@@ -21,18 +22,25 @@ MAX_CALLS = 16  # of one answer: small models that may call for ever do
 
 
 def calls_constraint(
-    spec: ParserSpec, setup: Setup, use: ToolUse, control_ids: Mapping[str, TokenId]
+    spec: ParserSpec,
+    setup: Setup,
+    use: ToolUse,
+    control_ids: Mapping[str, TokenId],
+    text: Constraint | None = None,
 ) -> Constraint | None:
     """What an answer must look like; None where nothing is enforced or can be.
+
+    `text` is a schema, or any object, that an answer follows which calls nothing.
 
     With `required` and `named` it is calls, behind reasoning where the family has it. With `auto`
     it is any text, and calls where the model begins one; families whose calls begin without a
     marker are then left alone.
 
     Raises:
-        RequestError: a schema exceeds the limits, or this family knows no calls.
+        RequestError: a schema exceeds the limits, or this family knows no calls, or none that can
+            be told from `text`.
     """
-    if not use.is_enforced:
+    if not use.is_enforced and text is None:
         return None
     form = spec.calls
     if form is None:
@@ -46,14 +54,31 @@ def calls_constraint(
     lark = _Lark(form, use, control_ids)
     tags = [tag for tag in active_tags(spec, setup.template) if tag.kind == "reasoning"]
     opened = open_tag(tags, setup.prompt_tail)
+    is_marked = form.begin and (form.opening or form.before_name).startswith(form.begin)
     if use.choice != "auto":
         start = "start: thought calls"
-    elif form.begin and (form.opening or form.before_name).startswith(form.begin):
+    elif text is not None:
+        if not is_marked:
+            raise RequestError(
+                f"In the format {spec.name!r} of this model calls begin like other JSON, so it "
+                "cannot have tools and a schema; leave one of them out.",
+                param="tools",
+            )
+        start = f"start: thought (calls | said)\nsaid: {json_rule(_schema(text))}"
+    elif is_marked:
         start = lark.free_text()
     else:
         return None
     thought = lark.reasoning([opened] if opened else tags, is_open=opened is not None)
     return Constraint(ConstraintKind.GRAMMAR, "\n".join([start, thought, lark.calls()]))
+
+
+def _schema(text: Constraint) -> dict[str, Any]:
+    """The schema of a constraint that has been checked."""
+    if text.kind is ConstraintKind.JSON_OBJECT:
+        return {"type": "object"}
+    schema = json.loads(text.text)
+    return schema if isinstance(schema, dict) else {}
 
 
 class _Lark:

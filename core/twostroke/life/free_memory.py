@@ -39,13 +39,25 @@ def _linux_available_bytes(meminfo: Path) -> int | None:
 
 
 def _cgroup_free_bytes(group: Path) -> int | None:
-    """What version 2 of control groups leaves; None where there is no limit or no group."""
+    """What version 2 of control groups leaves; None where there is no limit or no group.
+
+    Files that were read and are not in use count as used there, and are given up on demand.
+    """
     try:
         limit = (group / "memory.max").read_text().strip()
-        used = int((group / "memory.current").read_text())
+        used = int((group / "memory.current").read_text()) - _inactive_file_bytes(group)
         return None if limit == "max" else max(int(limit) - used, 0)
     except (OSError, ValueError):
         return None
+
+
+def _inactive_file_bytes(group: Path) -> int:
+    try:
+        lines = (group / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    found = (line.split() for line in lines if line.startswith("inactive_file "))
+    return sum(int(number) for _, number in found)
 
 
 class _MemoryStatus(ctypes.Structure):

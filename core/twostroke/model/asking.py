@@ -23,6 +23,7 @@ from twostroke.types import Constraint, ConstraintKind, Request, SamplingParams,
 if TYPE_CHECKING:
     from twostroke.model.model import Model
 
+_BESIDE_CALLS = (ConstraintKind.JSON_SCHEMA, ConstraintKind.JSON_OBJECT)
 _TOOLS = ("tools", "tool_choice", "parallel_tool_calls")
 
 
@@ -34,6 +35,11 @@ class Asked:
     constraint: Constraint | None = None
     tools: ToolUse | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)  # of the chat template
+
+    @property
+    def reads_sections(self) -> bool:
+        """Whether an answer may hold reasoning and calls, and not only what a constraint says."""
+        return self.constraint is None or self.tools is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,11 @@ def check_asked(asked: Asked) -> Asked:
     Raises:
         RequestError: functions that may be called, and a constraint that no call could follow.
     """
-    if asked.tools is not None and asked.constraint is not None:
+    constraint = asked.constraint
+    if asked.tools is not None and constraint is not None and constraint.kind not in _BESIDE_CALLS:
         raise RequestError(
-            "An answer that follows a schema or a grammar cannot call functions; leave tools out, "
-            'or set tool_choice to "none".',
+            f"An answer that follows a {constraint.kind.value} cannot call functions; leave tools "
+            'out, set tool_choice to "none", or ask for JSON.',
             param="tools",
         )
     return asked
@@ -86,11 +93,11 @@ def make_ready(model: Model, prompt: Prompt, asked: Asked) -> Ready:
     prompt_ids, prepared = model.encode_timed(prompt, asked.tools, asked.variables)
     constraint = asked.constraint
     if asked.tools is not None:
-        constraint, prepared = compile_calls(model, prompt_ids, asked.tools, prepared)
+        constraint, prepared = compile_calls(model, prompt_ids, asked, prepared)
     else:
         prepared = compile_timed(model.engine.compile, constraint, prepared)
     request = Request(new_request_id(), prompt_ids, asked.sampling, constraint)
-    if not is_chat(prompt) or asked.constraint is not None or model.reader is None:
+    if not is_chat(prompt) or not asked.reads_sections or model.reader is None:
         return Ready(request, arrived_at, prepared)
     return Ready(
         request,
@@ -112,9 +119,11 @@ def parser_for(
 
 
 def compile_calls(
-    model: Model, prompt_ids: tuple[TokenId, ...], tools: ToolUse, prepared: Preparation
+    model: Model, prompt_ids: tuple[TokenId, ...], asked: Asked, prepared: Preparation
 ) -> tuple[Constraint | None, Preparation]:
     """What enforces the calls that are asked for, compiled; None where nothing does.
+
+    With a constraint in `asked`, what calls nothing follows that.
 
     Raises:
         RequestError: a function's schema exceeds the limits or cannot be satisfied, or the model's
@@ -127,9 +136,13 @@ def compile_calls(
             "given tools.",
             param="tools",
         )
+    tools, text = asked.tools, asked.constraint
+    assert tools is not None, "there are functions that may be called"
+    if text is not None:  # on its own first, so that what is wrong with it is said of it
+        prepared = compile_timed(model.engine.compile, text, prepared)
     setup = model.reader.setup(model.tokenizer, prompt_ids, tools)
     control_ids = model.tokenizer.control.ids
-    constraint = calls_constraint(model.reader.spec, setup, tools, control_ids)
+    constraint = calls_constraint(model.reader.spec, setup, tools, control_ids, text)
     try:
         return constraint, compile_timed(model.engine.compile, constraint, prepared)
     except RequestError as error:

@@ -22,7 +22,10 @@ from twostroke.types import Stroke
 
 
 def demand_of(model: ModelConfig, scheduler: SchedulerConfig, plugins: Plugins) -> Demand | None:
-    """What `model` takes on the device that decodes; None where its backend is not there.
+    """What `model` takes on the device that decodes; None where that cannot be said beforehand.
+
+    That is so where its backend is not there, its device does not tell its memory, or two devices
+    share its layers.
 
     Reads graphs' declarations or a config.json; of a hub id that may be downloaded. On the host
     weights are packed and shared as the CPU backend does it by default.
@@ -31,9 +34,11 @@ def demand_of(model: ModelConfig, scheduler: SchedulerConfig, plugins: Plugins) 
         TwostrokeError: the source is no model that can be planned.
     """
     device = _device(model, plugins)
-    if device is None:
+    if device is None or model.offload.backend is not None:
         return None
     is_host = device.kind == "cpu"
+    if not is_host and device.memory_bytes is None:
+        return None
     subject = _subject(model, is_host=is_host)
     context_tokens = check_context(subject, model.context_tokens)
     chunk_tokens = scheduler.prefill_chunk_tokens

@@ -28,7 +28,8 @@ async def load(request: web.Request) -> web.StreamResponse:
         ModelNotFoundError, RequestError: no such model, or the caller is no operator.
         UnavailableError: it is not there within `server.load_wait_s`, has no room, or cannot be.
     """
-    served, brings = _asked(request)
+    served = request.app[MODELS].look_up(request.match_info["name"])
+    brings = _of_operators(request)
     served.failure = None  # no pause after it
     if served.resident is None:
         await brings.wait_for(served)
@@ -41,13 +42,24 @@ async def unload(request: web.Request) -> web.StreamResponse:
     Raises:
         ModelNotFoundError, RequestError: no such model, or the caller is no operator.
     """
-    served, brings = _asked(request)
-    if served.resident is not None:
-        await asyncio.wait({brings.unload(served)}, timeout=brings.load_wait_s)
+    served = request.app[MODELS].look_up(request.match_info["name"])
+    await leave(request, served)
     return _reply(served)
 
 
-def _asked(request: web.Request) -> tuple[Served, BringsModels]:
+async def leave(request: web.Request, served: Served) -> None:
+    """Takes a model out of memory for an operator; returns when it has left, or is on its way.
+
+    Raises:
+        RequestError: the caller is no operator.
+        UnavailableError: this server loads no models.
+    """
+    brings = _of_operators(request)
+    if served.resident is not None:
+        await asyncio.wait({brings.unload(served)}, timeout=brings.load_wait_s)
+
+
+def _of_operators(request: web.Request) -> BringsModels:
     caller, models = request[CALLER], request.app[MODELS]
     is_here = bool(caller.name) or is_loopback(request.remote)
     if caller.allowance is not None or not is_here:
@@ -57,10 +69,9 @@ def _asked(request: web.Request) -> tuple[Served, BringsModels]:
             status=403,
             code="operators_only",
         )
-    served = models.look_up(request.match_info["name"])
     if models.brings is None:
         raise UnavailableError("This server was given its models, and loads none by itself.")
-    return served, models.brings
+    return models.brings
 
 
 def _reply(served: Served) -> web.Response:

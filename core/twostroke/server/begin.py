@@ -90,7 +90,7 @@ async def begin(request: web.Request, wanted: Wanted) -> Turn:
         for each in requests
     ]
     choices = [Choice(each) for each in siblings(requests, wanted.n)]
-    if wanted.reads_sections and asked.constraint is None:
+    if wanted.reads_sections and asked.reads_sections:
         for choice in choices:
             choice.parser = parser_for(model, choice.request.prompt_ids, wanted.tools)
     if prediction is not None:
@@ -155,7 +155,7 @@ async def _compile(
     constraint = asked.constraint
     if asked.tools is not None:
         return await loop.run_in_executor(
-            _grammar_threads, compile_calls, model, prompt_ids, asked.tools, prepared
+            _grammar_threads, compile_calls, model, prompt_ids, asked, prepared
         )
     if constraint is not None:
         prepared = await loop.run_in_executor(

@@ -115,7 +115,7 @@ async def _with_json_errors(
     try:
         return await answer()
     except TwostrokeError as error:
-        if error.status >= 500 and not isinstance(error, UnavailableError):
+        if error.status >= 500 and not isinstance(error, UnavailableError | RequestError):
             logger.warning("%s: %s", request[REQUEST_ID], error)
         return error_reply(error, shape)
     except web.HTTPException as error:

@@ -146,7 +146,9 @@ class Residency:
         self._loading.start()
         model = await self._loading.done
         logger.info("%s is loaded", served.name)
-        return Resident(model, settings, self.models.clock, kv_bytes=kv_bytes)
+        resident = Resident(model, settings, self.models.clock, kv_bytes=kv_bytes)
+        self._room.learn(served, settings, resident)
+        return resident
 
     async def reopen(self, served: Served) -> None:
         """Opens a model anew where its settings are others than what it was opened by.

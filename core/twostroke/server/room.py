@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 from twostroke.errors import NoRoomError, TwostrokeError
 from twostroke.life.free_memory import free_memory_bytes
@@ -63,6 +64,17 @@ class Room:
             left_bytes=self._left_bytes(demand),
             place_bytes=demand.place_bytes or self._at_first_bytes,
         )
+
+    def learn(self, served: Served, settings: Settings, resident: Resident) -> None:
+        """Takes what a loaded model's own plan says for what the next load of it will take."""
+        known = self._known.get(served.name)
+        if known is None or known[1] is None or known[1].place != resident.place:
+            return
+        plan = resident.model.engine.memory_plan
+        row_bytes = plan.capacity_tokens * plan.kv_bytes_per_token
+        needs_bytes = plan.needs.num_bytes + plan.spare_bytes
+        exact = replace(known[1], needs_bytes=needs_bytes, row_bytes=row_bytes)
+        self._known[served.name] = settings, exact
 
     async def _make_for(self, served: Served, demand: Demand) -> None:
         left_bytes = self._left_bytes(demand)

@@ -26,9 +26,15 @@ class Tls:
         self._certificate, self._key, self._ca = config.certificate, config.key, config.ca
         self.context = _new_context()
         paths = [Path(each) for each in (config.certificate, config.key, config.ca) if each]
-        self.watch: Watch[None] = Watch(
-            "server.tls", paths, read=lambda: self._load(_new_context()), take=self._take
-        )
+        self.watch: Watch[None] = Watch("server.tls", paths, read=self.check, take=self._take)
+
+    def check(self) -> None:
+        """Reads the files, and forgets them.
+
+        Raises:
+            ConfigError: they are of no use, and why.
+        """
+        self._load(_new_context())
 
     def _take(self, _: None) -> None:
         self._load(self.context)

@@ -74,6 +74,22 @@ def test_check_says_that_hub_ids_are_not_looked_up(tmp_path, capsys):
     assert "not checked: whether the hub has acme/tiny (no such" in capsys.readouterr().out
 
 
+def test_check_reads_the_files_of_the_server(tmp_path, capsys):
+    path = tmp_path / "deploy.yaml"
+    tls = "tls: {certificate: c.pem, key: k.pem}"
+    path.write_text(
+        f"server: {{host: 0.0.0.0, key_file: keys.json, {tls}}}\nmodels: [{{name: a, source: .}}]\n"
+    )
+    assert main(["config", "check", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert f"server.key_file: {tmp_path / 'keys.json'}: no such file" in told
+    assert f"server.tls.certificate: {tmp_path / 'c.pem'}: no such file" in told
+    assert "server.insecure" not in told
+    path.write_text("server: {host: 0.0.0.0}\nmodels: [{name: a, source: .}]\n")
+    assert main(["config", "check", str(path)]) == 2
+    assert "server.insecure: [keys]" in capsys.readouterr().err
+
+
 def test_schema_prints_the_schema(capsys):
     assert main(["config", "schema"]) == 0
     assert json.loads(capsys.readouterr().out) == json_schema()

@@ -20,9 +20,7 @@ onnx_bundles = pytest.importorskip("twostroke.testing.onnx_bundles")
 class ReducingBackend(DeviceBackend):
     """As a GPU's: logits stay on the device."""
 
-    reduces_logits = True
-
-    def open_reducing_session(self, graph):
+    def open_decode_session(self, graph):
         content = with_reduced_logits(graph)
         assert content is not None
         options = self.session_options()
@@ -102,7 +100,7 @@ def test_greedy_steps_bring_no_row_to_the_host(tiny, recorder):
 
 def test_the_graph_is_the_same_beside_what_is_added(tiny):
     plain = open_backend(DeviceBackend).open_session(tiny / "decode.onnx", Stroke.DECODE)
-    session = open_backend(ReducingBackend).open_reducing_session(tiny / "decode.onnx")
+    session = open_backend(ReducingBackend).open_decode_session(tiny / "decode.onnx")
     assert session.inputs.keys() - plain.inputs.keys() == {INVERSE_TEMPERATURE}
     assert session.outputs.keys() - plain.outputs.keys() == set(REDUCED_OUTPUTS)
     assert session.outputs["block_weights"].shape == ("batch", 1, 2)

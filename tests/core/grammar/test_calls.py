@@ -1,5 +1,7 @@
 """Grammars of calls accept what each family's parser reads, and nothing else."""
 
+import json
+
 import pytest
 from tokenizers import AddedToken
 
@@ -10,6 +12,7 @@ from twostroke.testing.bundles import byte_tokenizer
 from twostroke.text.parsers import CallStyle, Setup
 from twostroke.text.parsers.families import FAMILIES
 from twostroke.text.tools import tool_use
+from twostroke.types import Constraint, ConstraintKind
 
 EOS = 2
 SCHEMA = {
@@ -216,3 +219,28 @@ def test_many_large_schemas_are_no_grammar_of_many_rules(tmp_path):
     constraint = calls_constraint(spec, Setup(), use, {})
     assert constraint.text.count(":") > 1000
     assert words.takes(constraint, written(spec.calls, "f7").replace('"a":5', '"p3": "x"'))
+
+
+@pytest.mark.parametrize("family", ["hermes", "deepseek_v3", "qwen3_coder"])
+def test_what_calls_nothing_follows_a_schema_where_one_is_given(tmp_path, family):
+    spec = SPECS[family]
+    words = Vocabulary(tmp_path, spec, special=None)
+    use = tool_use(tools())
+    setup = Setup("", "", use.names)
+    schema = Constraint(ConstraintKind.JSON_SCHEMA, json.dumps(SCHEMA))
+    constraint = calls_constraint(spec, setup, use, words.ids, schema)
+    assert words.takes(constraint, '{"a": 1}')
+    assert words.takes(constraint, written(spec.calls, "f"))
+    for text in ("text", '{"b": 1}', written(spec.calls, "f", b=5)):
+        assert not words.takes(constraint, text)
+    anything = Constraint(ConstraintKind.JSON_OBJECT)
+    constraint = calls_constraint(spec, setup, use, words.ids, anything)
+    assert words.takes(constraint, '{"b": 1}')
+
+
+@pytest.mark.parametrize("family", sorted(UNMARKED))
+def test_calls_without_a_marker_are_not_told_from_a_schema(tmp_path, family):
+    spec, use = SPECS[family], tool_use(tools())
+    anything = Constraint(ConstraintKind.JSON_OBJECT)
+    with pytest.raises(RequestError, match="tools and a schema"):
+        calls_constraint(spec, Setup("", "", use.names), use, {}, anything)

@@ -22,6 +22,13 @@ def test_a_control_group_may_leave_less(tmp_path, limit, used, expected):
     assert free_memory._cgroup_free_bytes(tmp_path) == expected
 
 
+def test_files_that_a_control_group_would_give_up_are_free(tmp_path):
+    (tmp_path / "memory.max").write_text("100")
+    (tmp_path / "memory.current").write_text("90")
+    (tmp_path / "memory.stat").write_text("anon 20\ninactive_file 40\nactive_file 30\n")
+    assert free_memory._cgroup_free_bytes(tmp_path) == 50
+
+
 def test_the_smaller_of_machine_and_group_counts(tmp_path, monkeypatch):
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  16 kB\nMemFree:  1 kB\nMemAvailable:     8 kB\n")

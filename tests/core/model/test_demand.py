@@ -52,11 +52,22 @@ def test_a_context_that_cannot_be_is_told(bundle):
         demand_of(config, SchedulerConfig(), load_plugins())
 
 
-def test_a_device_with_memory_of_its_own_is_a_place_of_its_own(bundle):
+@pytest.mark.parametrize("memory_bytes", [4096, None])
+def test_a_device_with_memory_of_its_own_is_a_place_of_its_own(bundle, memory_bytes):
     spec = load_plugins(extra=[echo]).backends["echo"]
     device = spec.probe().devices[0]
-    gpu = replace(device, kind="gpu", name="card", memory_bytes=4096)
+    gpu = replace(device, kind="gpu", name="card", memory_bytes=memory_bytes)
     plugins = Plugins({"echo": replace(spec, probe=lambda: ProbeResult((gpu,)))}, {}, ())
     config = ModelConfig(name="m", source=str(bundle), backend="echo")
     demand = demand_of(config, SchedulerConfig(), plugins)
-    assert (demand.place, demand.place_bytes) == ("echo 0 (card)", 4096)
+    if memory_bytes is None:
+        assert demand is None
+    else:
+        assert (demand.place, demand.place_bytes) == ("echo 0 (card)", 4096)
+
+
+def test_of_a_model_on_two_devices_nothing_is_known(bundle):
+    config = ModelConfig.model_validate(
+        {"name": "m", "source": str(bundle), "backend": "cpu", "offload": {"backend": "cpu"}}
+    )
+    assert demand_of(config, SchedulerConfig(), load_plugins()) is None

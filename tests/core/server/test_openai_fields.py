@@ -163,3 +163,14 @@ def test_a_refusal_is_what_the_assistant_said(client):
 )
 def test_each_kind_of_mistake_has_its_code(live, path, body, code):
     assert live.post(path, body).error()["code"] == code
+
+
+def test_no_effort_is_no_thinking(serve_echo, tmp_path):
+    template = "{{ enable_thinking }} {{ reasoning_effort }} {{ verbosity }}"
+    live = serve_echo(bundle=make_echo_bundle(tmp_path / "bundle", chat_template=template))
+    body = {"messages": HI, "reasoning_effort": "none", "verbosity": "low"}
+    said = live.post(CHAT, body).json()["choices"][0]["message"]["content"]
+    assert said == "→False none low"
+    asked = {"input": "hi", "reasoning": {"effort": "high"}, "text": {"verbosity": "low"}}
+    (item,) = live.post("/v1/responses", asked).json()["output"]
+    assert item["content"][0]["text"] == "→ high low"

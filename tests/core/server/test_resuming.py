@@ -111,6 +111,14 @@ def test_without_time_to_come_back_a_slot_is_free_at_once(serve_echo, wait_until
     assert resume(live, ids[-1]).status == 404
 
 
+def test_before_the_first_event_nobody_can_come_back(serve_echo, wait_until):
+    live = serve_echo(prefill_delay_s_per_token=0.002, server={"resume_s": 600})
+    connection = live.connect("/generate", {"prompt": "x" * 400}, Accept=SSE)
+    wait_until(lambda: stats(live).num_running == 1)
+    connection.close()
+    wait_until(lambda: stats(live).num_aborted == 1)
+
+
 def test_an_answer_belongs_to_its_key(serve_echo):
     live = serve_echo(server={"keys": ("one", "two")})
     body = {"prompt": "abc"}

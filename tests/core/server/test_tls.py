@@ -161,7 +161,7 @@ def test_clients_show_certificates_where_a_ca_is_named(files, serve_echo, tmp_pa
 
 def fault(**named):
     with pytest.raises(ConfigError) as caught:
-        Tls(ServerConfig(tls=named).tls).watch._read()
+        Tls(ServerConfig(tls=named).tls).check()
     return str(caught.value)
 
 
@@ -199,4 +199,4 @@ def test_a_server_does_not_start_without_its_certificate(files, serve_echo):
     files.certificate.unlink()
     tls = Tls(ServerConfig(tls=files.tls).tls)
     with pytest.raises(ConfigError, match=r"certificate\.pem: no such file"):
-        tls.watch._read()
+        tls.check()

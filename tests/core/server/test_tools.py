@@ -218,7 +218,7 @@ def test_a_bad_schema_is_a_400_and_the_server_lives(scripted, bomb):
     [
         ({"tools": "add"}, "tools"),
         ({"tools": [ADD], "tool_choice": "sometimes"}, "tool_choice"),
-        ({"tools": [ADD], "response_format": {"type": "json_object"}}, "tools"),
+        ({"tools": [ADD], "structured_outputs": {"regex": "a+"}}, "tools"),
         ({"tools": [ADD], "parallel_tool_calls": "no"}, "parallel_tool_calls"),
     ],
 )

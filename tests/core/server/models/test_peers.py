@@ -38,6 +38,18 @@ def test_ollamas_clients_see_what_is_not_loaded_and_have_it_loaded(many):
         assert goes.expires_at.year < 9999
 
 
+def test_ollamas_clients_load_and_unload(many):
+    with ollama.Client(host=many.live.url) as client:
+        assert client.generate("lazy").done_reason == "load"
+        assert many.loads == ["a", "lazy"]
+        for ask in (client.generate, client.chat):
+            assert ask("lazy", keep_alive=0).done_reason == "unload"
+            assert many.states()["lazy"] == "unloaded"
+        assert many.loads == ["a", "lazy"]
+        with pytest.raises(ollama.ResponseError, match="not served"):
+            client.generate("other", keep_alive=0)
+
+
 def test_anthropics_clients_use_aliases_and_have_models_loaded(many):
     with anthropic.Anthropic(base_url=many.live.url, api_key="none", max_retries=0) as client:
         asked = {"model": "claude", "messages": [{"role": "user", "content": "x"}]}

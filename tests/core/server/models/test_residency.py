@@ -164,6 +164,27 @@ def test_an_unload_waits_for_what_runs_and_a_request_after_it_loads_anew(serve_m
     assert many.loads == ["a", "a"]
 
 
+def test_an_answer_that_outlives_its_connection_is_waited_for(serve_many, wait_until):
+    slow = {"options": {"step_delay_s": 0.03}}
+    many = serve_many({"name": "a", **slow}, server={"resume_s": 60})
+    body = {"prompt": "x" * 50, "model": "a"}
+    events = {"Accept": "text/event-stream"}
+    with many.live.connect("/generate", body, **events) as raw:
+        raw.head()
+        first = raw.chunk().decode()
+    served = many.models.served["a"]
+    wait_until(lambda: many.call(lambda: not served.resident._num_leases))
+    many.call(many.residency.unload, served)
+    assert many.states() == {"a": "unloading"}
+    last_id = first.partition("\n")[0].removeprefix("id: ")
+    with many.live.connect("/generate", body, **events, Last_Event_ID=last_id) as raw:
+        assert b" 200 " in raw.head()
+        chunks, is_clean = raw.chunks()
+    assert is_clean
+    assert b"".join(chunks).count(b'"text":"x"') == 50
+    wait_until(lambda: many.states() == {"a": "unloaded"})
+
+
 def test_a_full_queue_of_one_model_is_nothing_to_another(serve_many, wait_until):
     slow = {"options": {"step_delay_s": 0.05}}
     scheduler = {"max_rows": 1, "max_queue": 1}

@@ -32,6 +32,8 @@ def serve_in(serve_many, monkeypatch) -> Callable[..., tuple]:
         memory = Memory(free_mib * MIB, demands or {})
         room = "twostroke.server.room"
         monkeypatch.setattr(f"{room}.free_memory_bytes", lambda: memory.free_bytes)
+        # An echo model's own plan would say that it takes next to nothing.
+        monkeypatch.setattr(f"{room}.Room.learn", lambda *_: None)
         served = "twostroke.server.served.Resident"
         monkeypatch.setattr(f"{served}.place", HOST)
         monkeypatch.setattr(f"{served}.taken_bytes", 0)
@@ -106,3 +108,14 @@ def test_budgets_that_are_left_to_the_server_are_shares(serve_in):
 def test_what_nobody_knows_is_let_in(serve_in):
     many = serve_in(1, {"name": "a"}, {"name": "b"}, demands={"a": None, "b": None})
     assert many.states() == {"a": "ready", "b": "ready"}
+
+
+def test_once_loaded_a_models_own_plan_says_what_it_takes(serve_many, monkeypatch):
+    # It was thought to take far more than there is next time, and takes a few kilobytes.
+    guess = replace(MODEL, num_rows=8)
+    monkeypatch.setattr("twostroke.server.room.free_memory_bytes", lambda: 450 * MIB)
+    many = serve_many({"name": "a", **LAZY}, demand_of=lambda _: guess)
+    assert many.generate("a").status == 200
+    many.call(many.residency.unload, many.models.served["a"])
+    monkeypatch.setattr("twostroke.server.room.free_memory_bytes", lambda: 100 * MIB)
+    assert many.generate("a").status == 200

@@ -9,15 +9,15 @@ from typing import Any
 
 from aiohttp import web
 
-from twostroke.errors import RequestError
 from twostroke.model import Model
+from twostroke.server.admin import leave
 from twostroke.server.answers import gather
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.chat_end import ended
 from twostroke.server.fields import check_shape
 from twostroke.server.keys import MODELS
-from twostroke.server.model_for import model_for
+from twostroke.server.model_for import model_for, named
 from twostroke.server.replies import json_reply
 from twostroke.server.stream import stream
 from twostroke.server.surfaces.ollama.conversation import conversation
@@ -30,12 +30,12 @@ from twostroke.server.turn import Prompt
 
 
 async def chat(request: web.Request) -> web.StreamResponse:
-    """Answers `POST /api/chat`; without messages it only says that the model is loaded."""
+    """Answers `POST /api/chat`; without messages it only loads or unloads the model."""
     body = check_shape(OllamaChatBody, await read_json(request))
     body.check_keep_alive()
-    model, load_s = await _model(request, body)
     if not body.messages:
-        return _loaded(body, model, message_piece)
+        return await _without_answer(request, body, message_piece)
+    model, load_s = await _model(request, body)
     prompt, end = ended(conversation(body.messages))
     wanted = Wanted(
         model.name,
@@ -52,7 +52,7 @@ async def chat(request: web.Request) -> web.StreamResponse:
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """Answers `POST /api/generate`; without a prompt it only says that the model is loaded.
+    """Answers `POST /api/generate`; without a prompt it only loads or unloads the model.
 
     A prompt becomes a message of the user, unless it is `raw` or the model has no chat template.
     Behind an answer comes its `context`, the ids of all that the model has read and written; sent
@@ -61,9 +61,9 @@ async def generate(request: web.Request) -> web.StreamResponse:
     body = check_shape(OllamaGenerateBody, await read_json(request))
     body.check_keep_alive()
     body.refuse_unsupported()
-    model, load_s = await _model(request, body)
     if not body.prompt:
-        return _loaded(body, model, response_piece)
+        return await _without_answer(request, body, response_piece)
+    model, load_s = await _model(request, body)
     is_chat = not body.raw and model.template is not None
     variables = body.variables(model)
     prompt: Prompt = _messages(body) if is_chat else body.prompt
@@ -88,8 +88,12 @@ async def _model(request: web.Request, body: AnswerFields) -> tuple[Model, float
         TwostrokeError: there is none of that name, or it could not be loaded.
     """
     began = time.monotonic()
-    model = await model_for(request, served_name(body.model, known_names(request.app[MODELS])))
+    model = await model_for(request, _name(request, body))
     return model, time.monotonic() - began
+
+
+def _name(request: web.Request, body: AnswerFields) -> str | None:
+    return served_name(body.model, known_names(request.app[MODELS]))
 
 
 async def _answer(
@@ -103,21 +107,24 @@ async def _answer(
     return json_reply(whole_answer(turn, whole, name, writing))
 
 
-def _loaded(body: AnswerFields, model: Model, piece: Piece) -> web.Response:
-    """One object whether streamed or not, which is one line.
+async def _without_answer(
+    request: web.Request, body: AnswerFields, piece: Piece
+) -> web.StreamResponse:
+    """Loads the model, or for an operator unloads it; one object, which is one line of a stream.
 
     Raises:
-        RequestError: the model is to be unloaded.
+        TwostrokeError: there is none of that name, it could not be loaded, or the caller is none
+            who unloads models.
     """
     if body.unloads:
-        raise RequestError(
-            "Models leave memory when the YAML says so (models[].keep_alive_s), not when a client "
-            "does: keep_alive 0 without anything to answer is refused.",
-            param="keep_alive",
-            code="unsupported_parameter",
-        )
-    name = body.model or tagged_name(model.name)
-    return json_reply({**head(name), **piece("", "", ()), "done": True, "done_reason": "load"})
+        served = named(request, _name(request, body))
+        await leave(request, served)
+        name, reason = served.name, "unload"
+    else:
+        model, _ = await _model(request, body)
+        name, reason = model.name, "load"
+    line = {**head(body.model or tagged_name(name)), **piece("", "", ())}
+    return json_reply({**line, "done": True, "done_reason": reason})
 
 
 def _messages(body: OllamaGenerateBody) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ class AnswerFields(QueueFields):
     options: Options | None = None
     """how tokens are chosen"""
     keep_alive: Any = None
-    """checked, and nothing else: the YAML says how long models stay"""
+    """0 with nothing to answer: the model leaves memory; else the YAML says how long it stays"""
     think: Any = None
     """whether, or how much, the chat template is to let the model think"""
     logprobs: bool | None = None
@@ -41,7 +41,7 @@ class AnswerFields(QueueFields):
 
     @property
     def unloads(self) -> bool:
-        """Whether the model may be unloaded behind this request."""
+        """Whether the model is to leave memory, where nothing is to be answered."""
         return self.keep_alive in (0, "0", "0s", "0m", "0h") and self.keep_alive is not False
 
     def sampling(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class AnswerFields(QueueFields):
         return told
 
     def check_keep_alive(self) -> None:
-        """How long a model stays is the YAML's to say; here it is only read.
+        """How long a model stays behind an answer is the YAML's to say; this is only read.
 
         Raises:
             RequestError: it is neither a number of seconds nor a duration like 5m.

@@ -16,7 +16,7 @@ class OllamaAnswer(BaseModel):
     model: str
     created_at: str
     done: Literal[True]
-    done_reason: Literal["stop", "length", "load"]
+    done_reason: Literal["stop", "length", "load", "unload"]
     total_duration: int = 0
     load_duration: int = 0
     prompt_eval_count: int = 0

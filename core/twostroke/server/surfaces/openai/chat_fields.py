@@ -7,9 +7,8 @@ from typing import Any
 from twostroke.errors import RequestError
 from twostroke.server.fields import Int, Messages
 from twostroke.server.surfaces.openai.functions import asked_functions
-from twostroke.server.surfaces.openai.shapes import OpenAIFields
+from twostroke.server.surfaces.openai.shapes import OpenAIFields, template_variables
 from twostroke.text.template import ChatEnd
-from twostroke.text.template_variables import check_variables
 from twostroke.text.tools import ToolUse, tool_use
 
 
@@ -69,9 +68,7 @@ class ChatBody(OpenAIFields):
         Raises:
             RequestError: they are wrong.
         """
-        named = {"reasoning_effort": self.reasoning_effort, "verbosity": self.verbosity}
-        known = {name: value for name, value in named.items() if value is not None}
-        return check_variables({**known, **check_variables(self.chat_template_kwargs)})
+        return template_variables(self.reasoning_effort, self.verbosity, self.chat_template_kwargs)
 
     @property
     def has_older_form(self) -> bool:

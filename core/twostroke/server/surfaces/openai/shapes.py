@@ -14,6 +14,7 @@ from twostroke.server.surface import error_body
 from twostroke.server.surfaces.openai.obfuscation import obfuscation
 from twostroke.server.surfaces.openai.structure import StructureFields
 from twostroke.server.turn import Turn
+from twostroke.text.template_variables import check_variables
 from twostroke.types import FinishedEvent
 
 
@@ -135,3 +136,18 @@ class SseFrames:
 
 def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + dump(value) + b"\n\n"
+
+
+def template_variables(effort: str | None, verbosity: str | None, given: Any) -> dict[str, Any]:
+    """Values for chat templates that ask for them; those in `given` (a body's) come first.
+
+    No effort means no thinking, for which many templates have another name.
+
+    Raises:
+        RequestError: they are wrong.
+    """
+    named: dict[str, Any] = {"reasoning_effort": effort, "verbosity": verbosity}
+    if effort == "none":
+        named["enable_thinking"] = False
+    known = {name: value for name, value in named.items() if value is not None}
+    return check_variables({**known, **check_variables(given)})

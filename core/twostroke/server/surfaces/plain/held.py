@@ -117,8 +117,11 @@ class HeldAnswer:
                 self._tell()
 
     async def linger(self, timeout_s: float) -> None:
-        """Returns when the answer is over, or when nobody has read it for so long."""
-        while not self.is_over:
+        """Returns when the answer is over, or when nobody has read it for so long.
+
+        At once where no event was sent: without the id of one nobody can come back.
+        """
+        while self._num_sent and not self.is_over:
             is_read = self._reader is not None
             try:
                 async with asyncio.timeout(None if is_read else timeout_s):

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from twostroke.errors import RequestError
 from twostroke.grammar import constraint_from
 from twostroke.server.fields import Int, QueueFields, SamplingFields
+from twostroke.server.surfaces.openai.shapes import template_variables
 from twostroke.server.surfaces.openai.structure import StructureFields, asked_constraint
 from twostroke.server.surfaces.openai.unsupported import refuse_unsupported
-from twostroke.text.template_variables import check_variables
 from twostroke.types import Constraint, ConstraintKind
 
 LOGPROBS = "message.output_text.logprobs"
@@ -152,9 +152,7 @@ class ResponsesBody(SamplingFields, QueueFields, StructureFields):
         """
         effort = self.reasoning.effort if self.reasoning else None
         verbosity = self.text.verbosity if self.text else None
-        named = {"reasoning_effort": effort, "verbosity": verbosity}
-        known = {name: value for name, value in named.items() if value is not None}
-        return check_variables({**known, **check_variables(self.chat_template_kwargs)})
+        return template_variables(effort, verbosity, self.chat_template_kwargs)
 
 
 def check_body(body: ResponsesBody, raw: Mapping[str, Any]) -> None:
