@@ -101,6 +101,22 @@ def test_a_message_can_be_edited_and_left_as_it_was(serve_echo, visit):
     assert "apples" not in page.answer.inner_text()
 
 
+def test_editing_while_an_answer_is_written_stops_it_first(serve_echo, visit, wait_until):
+    live = serve_echo(**SLOW)
+    page = visit(live.url)
+    page.say("apples " * 8)
+    page.page.wait_for_selector(".message.assistant .block")
+    mine = page.page.locator(".message.user")
+    mine.get_by_text("Edit").click()
+    mine.locator("textarea").fill("plums")
+    mine.locator("textarea").press("Enter")
+    page.page.locator(".message.user .said", has_text="plums").wait_for()
+    page.wait_for_end()
+    assert page.page.locator(".message").count() == 2
+    assert "plums" in page.answer.inner_text()
+    wait_until(lambda: live.model.engine.stats().num_aborted == 1)
+
+
 def test_settings_go_with_the_request_and_stay_for_the_tab(serve_echo, visit):
     page = visit(serve_echo().url)
     page.page.click("#open-settings")
