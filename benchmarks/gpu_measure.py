@@ -13,6 +13,7 @@ from twostroke.backends.capabilities import Reports, TellsFreeMemory
 from twostroke.backends.protocol import Backend
 from twostroke.bundle import Bundle
 from twostroke.engine.build import open_runner
+from twostroke.engine.decode_step import decode_step
 from twostroke.engine.runner import Runner
 from twostroke.life.bundle_weights import weigh_graph
 from twostroke.life.memory import kv_bytes_per_token
@@ -136,10 +137,7 @@ def _decode(
     for step in range(NUM_STEPS):
         lengths = [past_tokens + step] * num_rows
         begun = clock()
-        if runner.reduces_logits:
-            runner.decode_reduced(0, [5] * num_rows, lengths, [1.0] * num_rows)
-        else:
-            runner.decode(0, [5] * num_rows, lengths)
+        decode_step(runner, 0, [5] * num_rows, lengths)
         timings.append(clock() - begun)
     step_s = max(statistics.median(timings[_NUM_WARM:]), 1e-9)
     read = read_bytes(bundle, num_rows, past_tokens + NUM_STEPS // 2)

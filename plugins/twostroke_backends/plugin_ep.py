@@ -21,6 +21,7 @@ from twostroke.backends import (
     ProbeResult,
     hookimpl,
 )
+from twostroke.backends.capabilities import SessionMemory
 from twostroke.backends.ort import (
     Option,
     OrtSession,
@@ -100,6 +101,9 @@ class PluginEpBackend:
         known = known_provider(found.provider)
         self.name = name
         self.device = device_facts(found, index, known.prefill_chunk_tokens if known else None)
+        self.session_memory = SessionMemory()
+        if known is not None and known.session_memory and self.device.kind == "cpu":
+            self.session_memory = known.session_memory
         self.provider_options = dict(provider_options)
         self._library: ProviderLibrary | None = library
         self._found = found

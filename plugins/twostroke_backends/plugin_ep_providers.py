@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from twostroke.backends.capabilities import SessionMemory
 from twostroke.backends.ort import Option, check_options
 from twostroke.errors import BackendError
 from twostroke_backends import openvino_properties
@@ -31,7 +32,7 @@ class Provider:
     `translate` takes checked options and answers the provider's own. `dialect` is the one of the
     graphs that it takes whole. `prefill_chunk_tokens`: the length of a prompt's pieces that it
     computes best; None: not known. `for_graph` answers the options (its own, as `translate` made
-    them) of one graph, where they depend on it.
+    them) of one graph, where they depend on it. `session_memory`: on a processor.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Provider:
     options: tuple[Option, ...]
     translate: Callable[[EpDevice, Options], dict[str, str]]
     prefill_chunk_tokens: int | None = None
+    session_memory: SessionMemory | None = None
     for_graph: Callable[[Mapping[str, str], Path], dict[str, str]] | None = None
 
 
@@ -100,6 +102,7 @@ PROVIDERS = {
             openvino_properties.OPTIONS,
             openvino_properties.translate,
             prefill_chunk_tokens=openvino_properties.chunk_tokens(),
+            session_memory=openvino_properties.SESSION_MEMORY,
             for_graph=openvino_properties.for_graph,
         ),
         Provider("WebGpuExecutionProvider", "fused", _WEBGPU, _webgpu),

@@ -65,6 +65,30 @@ class SharesWeights(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionMemory:
+    """What sessions keep of the process's memory beside their own weights and the KV cache.
+
+    code_bytes: the runtime's own, once a backend; maps_weights: the bundle's file stays mapped
+    behind each session's copy of its weights; row_copies: how many copies of the longest row it
+    ever ran a session whose cache grows holds on to.
+    """
+
+    code_bytes: int = 0
+    maps_weights: bool = False
+    row_copies: float = 0.0
+
+
+@runtime_checkable
+class TellsSessionMemory(Protocol):
+    """A backend that knows what its sessions keep. It need not; nothing is then planned for it."""
+
+    @property
+    def session_memory(self) -> SessionMemory:
+        """Of sessions on this device."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class FreeMemory:
     """Bytes that nobody has taken, and who says so, in a few words."""
 

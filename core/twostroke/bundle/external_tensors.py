@@ -5,6 +5,7 @@ Field numbers from onnx.proto (github.com/onnx/onnx).
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,9 @@ def external_tensors(path: Path) -> dict[str, ExternalTensor]:
     """
     found: dict[str, ExternalTensor] = {}
     try:
-        message = memoryview(path.read_bytes())
+        with path.open("rb") as file:
+            # Unmapped with the last view of it.
+            message = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         for graph in (part.value for part in wire_fields(message) if part.number == _GRAPH):
             for part in wire_fields(graph):
                 if part.number == _INITIALIZER:

@@ -140,10 +140,13 @@ def _reached(roofline: StrokeRoofline) -> str:
 
 
 def _memory(memory: Mapping[str, int]) -> Iterator[str]:
+    spare_bytes = memory.get("kv_spare_bytes", 0)
+    spare = f", {size(spare_bytes)} in a spare row" if spare_bytes else ""
+    used_bytes = memory["kv_now_bytes"] - spare_bytes
     yield (
-        f"memory      {size(memory['weights_bytes'])} weights, {size(memory['kv_now_bytes'])} of "
-        f"{size(memory['kv_bytes'])} KV cache ({size(memory['kv_bytes_per_token'])} a token), up "
-        f"to {size(memory['workspace_bytes'])} workspace"
+        f"memory      {size(memory['weights_bytes'])} weights, {size(used_bytes)} of "
+        f"{size(memory['kv_bytes'])} KV cache ({size(memory['kv_bytes_per_token'])} a token{spare})"
+        f", up to {size(memory['workspace_bytes'])} workspace"
     )
 
 

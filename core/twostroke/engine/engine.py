@@ -85,6 +85,7 @@ class Engine:
             budget=scheduler.budget,
             limits=recovery,
             reopen=reopen,
+            sessions_keep_rows=memory_plan.needs.kept_bytes > 0,
         )
         self._stepper = self._loop.stepper
         self._life = threading.Lock()  # start and stop, one at a time

@@ -12,8 +12,9 @@ from twostroke.engine.handover import share_memory
 from twostroke.engine.kv_extent import Buckets, Extent
 from twostroke.engine.limits import DEFAULT_CHUNK_TOKENS, EngineLimits
 from twostroke.errors import ConfigError
-from twostroke.life.memory import MemoryPlan, kv_bytes_per_token, plan_memory
+from twostroke.life.memory import MemoryPlan, kv_bytes_per_token, kv_capacity, plan_memory
 from twostroke.life.needs import engine_needs
+from twostroke.life.session_memory import session_memory
 from twostroke.types import Stroke
 
 Dialects = Mapping[Stroke, str]
@@ -79,6 +80,12 @@ def plan_engine(
         chunk_tokens=limits.prefill_chunk_tokens or DEFAULT_CHUNK_TOKENS,
         num_rows=limits.max_rows,
     )
+    kept = sum(
+        session_memory(backend).row_copies * kv_bytes_per_token(layers, fact.kv_dtype)
+        for backend, fact in ((prefill_backend, prefill), (decode_backend, decode))
+        if fact.dialect == "standard"
+    )
+    needs = replace(needs, kept_bytes=round(kept * kv_capacity(context_tokens)))
     return plan_memory(
         bytes_per_token=sum(sizes),
         context_tokens=context_tokens,

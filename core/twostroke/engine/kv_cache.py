@@ -52,6 +52,7 @@ class KVCache:
         self._lengths = [0] * num_rows
         self._reserved = [0] * num_rows
         self._longest = [0] * num_rows  # since its memory was last given back
+        self.num_longest_tokens = 0  # of all rows that ever were
         self._longest_written = 0  # of all rows, since anything was given back
         self._num_promises = 0
         self._num_promised_tokens = 0
@@ -258,3 +259,4 @@ class KVCache:
         self._lengths[row] = length
         self._longest[row] = max(self._longest[row], length)
         self._longest_written = max(self._longest_written, length)
+        self.num_longest_tokens = max(self.num_longest_tokens, length)

@@ -138,23 +138,29 @@ class ConcatenatedKV:
 
     def resize(self, extent: Extent, lengths: Sequence[int]) -> None:
         """Replaces the memory of rows and spare, a buffer at a time; see `KVStore`."""
-        if self._backend.touches_lazily or not self._blocks:
+        if self._backend.touches_lazily:
             return
         for row in range(min(extent.num_rows, len(self._rows))):
             self._shorten(row, min(lengths[row], self._lengths[row]))
         self._row_tokens, self._written = extent.row_tokens, self._empty
         del self._rows[extent.num_rows :], self._lengths[extent.num_rows :]
-        del self._blocks[extent.num_rows : -1], self._touched[extent.num_rows : -1]
+        if self._blocks:
+            self._resize_blocks(extent.num_rows)
+        num_more = extent.num_rows - len(self._rows)
+        self._rows += [self._empty] * num_more
+        self._lengths += [0] * num_more
+
+    def _resize_blocks(self, num_rows: int) -> None:
+        """Gives the blocks of the rows that are left, and the spare, their size, and adds more."""
+        del self._blocks[num_rows:-1], self._touched[num_rows:-1]
         for row, num_tokens in enumerate(self._lengths):
             for name in self._blocks[row]:
                 self._resize_buffer(row, name, num_tokens)
         for name in self._blocks[-1]:
             self._resize_buffer(-1, name, 0)
-        while len(self._rows) < extent.num_rows:
+        while len(self._blocks) < num_rows + 1:
             self._blocks.insert(-1, self._new_block())
             self._touched.insert(-1, 0)
-            self._rows.append(self._empty)
-            self._lengths.append(0)
 
     def _shorten(self, row: int, num_tokens: int) -> None:
         """Forgets what a row holds behind its first tokens."""

@@ -106,7 +106,8 @@ class EngineStats:
 
     `kv_tokens_used` are tokens written to rows that are in use, not tokens reserved;
     `kv_tokens_touched` are those for which memory is taken, `kv_tokens_spare` those of the row more
-    that graphs need which answer a new cache; `kv_tokens_kept` those of ended
+    that graphs need which answer a new cache, `kv_tokens_longest` those of the longest row that
+    was ever run; `kv_tokens_kept` those of ended
     sequences, kept for reuse; for `num_given_back_tokens` memory was returned to the system. Of
     `num_prompt_tokens`, `num_cached_tokens` were not computed, in `num_prefix_hits` prompts;
     `num_copied_tokens` went from row to row, `num_restored_tokens` came from the store, which holds
@@ -127,6 +128,7 @@ class EngineStats:
     num_failed: int
     kv_tokens_touched: int = 0
     kv_tokens_spare: int = 0
+    kv_tokens_longest: int = 0
     kv_tokens_kept: int = 0
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0

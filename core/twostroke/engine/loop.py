@@ -43,6 +43,7 @@ class StepLoop:
         budget: PrefillBudget,
         limits: RecoveryLimits,
         reopen: Reopen | None,
+        sessions_keep_rows: bool,
     ) -> None:
         self._intake = intake
         self.health = EngineHealth(clock, limits.max_tries)
@@ -52,7 +53,9 @@ class StepLoop:
         answers = Answers(intake, clock, observers, self.health, bounds)
         self.stepper = Stepper(intake, self.runner, clock, observers, answers)
         self._recovery = Recovery(intake, answers, self.runner, self.health, reopen)
-        self._upkeep = Upkeep(intake, self.runner, self.stepper)
+        self._upkeep = Upkeep(
+            intake, self.runner, self.stepper, sessions_keep_rows=sessions_keep_rows
+        )
         self._thread: threading.Thread | None = None
         self._is_ending = self._is_left_behind = False
         self._watchdog = None
@@ -120,6 +123,7 @@ class StepLoop:
                 self._upkeep.give_back(step.tails)
                 if step.rest is not None:
                     self._upkeep.shrink()
+                    self._upkeep.trim()
                     self._upkeep.prove(step.rest)
         except DeviceLostError as loss:
             self._recovery.lose(loss)

@@ -14,6 +14,7 @@ from twostroke.engine.intake import Intake, Rest, Tails
 from twostroke.engine.resizing import shrink
 from twostroke.engine.stepper import Stepper
 from twostroke.engine.watched_runner import WatchedRunner
+from twostroke.life.heap import give_memory_back
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,11 @@ log = logging.getLogger(__name__)
 class Upkeep:
     """Looks after the KV cache of one engine. Every method runs in the engine thread."""
 
-    def __init__(self, intake: Intake, runner: WatchedRunner, stepper: Stepper) -> None:
+    def __init__(
+        self, intake: Intake, runner: WatchedRunner, stepper: Stepper, *, sessions_keep_rows: bool
+    ) -> None:
         self._intake = intake
+        self._sessions_keep_rows = sessions_keep_rows
         self._runner = runner
         self._stepper = stepper
 
@@ -38,6 +42,11 @@ class Upkeep:
     def shrink(self) -> None:
         """Makes the cache of a device as small as what is kept in it allows."""
         shrink(self._runner, self._intake)
+
+    def trim(self) -> None:
+        """Returns what sessions freed while the rows that they keep copies of grew."""
+        if self._sessions_keep_rows:
+            give_memory_back()
 
     def prove(self, rest: Rest) -> None:
         """Checks all books while nothing runs. Where they are wrong, starts over with empty ones.

@@ -40,6 +40,7 @@ class WorkCounts:
             num_failed=self.num_ended["failed"],
             kv_tokens_touched=cache.num_touched_tokens,
             kv_tokens_spare=cache.num_spare_tokens,
+            kv_tokens_longest=cache.num_longest_tokens,
             num_drafted_tokens=self.num_drafted,
             num_accepted_tokens=self.num_accepted,
             kv_tokens_kept=cache.num_kept_tokens,

@@ -11,6 +11,7 @@ from twostroke.backends.discovery import Plugins
 from twostroke.bundle import Bundle
 from twostroke.bundle.manifest import GraphFact
 from twostroke.engine.build import open_runner
+from twostroke.engine.decode_step import decode_step
 from twostroke.engine.runner import Runner
 from twostroke.model.dialects import choose_dialect
 from twostroke.types import Stroke, TokenId
@@ -71,7 +72,7 @@ def timed_steps(
     timings_ms = []
     for position in range(past_tokens, min(past_tokens + NUM_TIMED, context_tokens - 1)):
         begun_s = time.perf_counter()
-        runner.decode(0, [token_id], [position])
+        decode_step(runner, 0, [token_id], [position])
         timings_ms.append((time.perf_counter() - begun_s) * 1000)
     return timings_ms
 

@@ -61,13 +61,16 @@ class MemoryPlan:
         """The most that weights, workspace and a full cache take."""
         return self.needs.num_bytes + self.kv_bytes
 
-    def bytes_now(self, touched_tokens: int, spare_tokens: int = 0) -> int:
+    def bytes_now(self, touched_tokens: int, spare_tokens: int = 0, longest_tokens: int = 0) -> int:
         """What is taken where memory for `touched_tokens` of cache is, and none is scored.
 
-        `spare_tokens`: what a spare row has memory for, where there is one.
+        `spare_tokens`: what a spare row has memory for, where there is one; `longest_tokens`: of
+        the longest row that was ever run, which sessions may keep copies of.
         """
         kv_bytes = self.kv_bytes_now(touched_tokens, spare_tokens)
-        return self.needs.num_bytes - self.needs.scoring_bytes + kv_bytes
+        always = self.needs.num_bytes - self.needs.scoring_bytes - self.needs.kept_bytes
+        kept = self.needs.kept_bytes * min(longest_tokens, self.capacity_tokens)
+        return always + kept // self.capacity_tokens + kv_bytes
 
     def kv_bytes_now(self, touched_tokens: int, spare_tokens: int = 0) -> int:
         """What of that is the cache."""

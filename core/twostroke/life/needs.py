@@ -16,6 +16,7 @@ from twostroke.errors import BundleError
 from twostroke.life.bundle_weights import loaded_bytes, stored_weights_bytes, widest_products
 from twostroke.life.free_memory import free_memory_bytes
 from twostroke.life.resident import process_bytes
+from twostroke.life.session_memory import kept_bytes
 from twostroke.life.workspace import plan_workspace
 from twostroke.types import Stroke
 
@@ -30,6 +31,7 @@ class Needs:
     counts to the first. `free_bytes` is what was free before, as `free_source` told; None: not
     known. `process_bytes` is what the process took before its first model; `scoring_bytes` what
     prompt log-probabilities take where a request asks for them: the logits of a chunk, twice.
+    `kept_bytes` is what sessions hold on to once a row of the whole context was run.
     """
 
     prefill_weights_bytes: int = 0
@@ -38,6 +40,7 @@ class Needs:
     free_bytes: int | None = None
     process_bytes: int | None = None
     scoring_bytes: int = 0
+    kept_bytes: int = 0
     free_source: str = ""
 
     @property
@@ -48,7 +51,7 @@ class Needs:
     @property
     def num_bytes(self) -> int:
         """Weights and workspace, at most."""
-        return self.weights_bytes + self.workspace_bytes + self.scoring_bytes
+        return self.weights_bytes + self.workspace_bytes + self.scoring_bytes + self.kept_bytes
 
     @property
     def left_bytes(self) -> int:
@@ -76,10 +79,11 @@ def engine_needs(
     try:
         weights = _weights(graphs, backends, vocab_size, is_host=is_host)
         widest = widest_products(graphs[Stroke.PREFILL], vocab_size)
+        always_kept = kept_bytes(graphs, backends) if is_host else 0
         answers_all = LOGIT_INDEX not in read_header(graphs[Stroke.PREFILL]).inputs
     except BundleError:
         weights, widest = {Stroke.DECODE: stored_weights_bytes(bundle)}, ()
-        answers_all = False
+        always_kept, answers_all = 0, False
     workspace = plan_workspace(
         hidden_size=bundle.manifest.architecture.hidden_size,
         widest=widest,
@@ -95,11 +99,11 @@ def engine_needs(
         weights.get(Stroke.PREFILL, 0),
         weights.get(Stroke.DECODE, 0),
         # Other tools' graphs answer the logits of every position of a chunk.
-        workspace.num_bytes + (chunk_tokens * vocab_size * 4 if answers_all else 0),
+        workspace.num_bytes + (chunk_tokens * vocab_size * 4 if answers_all else 0) + always_kept,
         free.num_bytes,
         process_bytes(),
         2 * min(chunk_tokens, context_tokens) * vocab_size * 4,
-        free.source,
+        free_source=free.source,
     )
 
 

@@ -67,7 +67,8 @@ def fallback_sentence(opened: OpenEngine) -> str | None:
 
 def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
     """The memory plan in bytes; `planned_now_bytes` is what it expects right now, `kv_now_bytes`
-    the part of the cache that was written to. Ready for JSON.
+    the part of the cache that was written to, `kv_spare_bytes` what of it is the row more that
+    graphs need which answer a new cache. Ready for JSON.
 
     weights_bytes: in memory, of which `prefill_weights_bytes` and `decode_weights_bytes` are what
     each session adds; weights_file_bytes: on disk; kv_bytes: of a full cache.
@@ -84,10 +85,11 @@ def memory_report(bundle: Bundle, opened: OpenEngine) -> dict[str, int]:
         "scoring_bytes": plan.needs.scoring_bytes,
         "kv_bytes": plan.kv_bytes,
         "kv_now_bytes": plan.kv_bytes_now(*held),
+        "kv_spare_bytes": plan.kv_bytes_now(0, stats.kv_tokens_spare),
         "kv_bytes_per_token": plan.kv_bytes_per_token,
         "kv_budget_bytes": plan.budget_bytes,
         "planned_bytes": plan.total_bytes,
-        "planned_now_bytes": plan.bytes_now(*held),
+        "planned_now_bytes": plan.bytes_now(*held, stats.kv_tokens_longest),
     }
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import sys
 
 from aiohttp import web
 
 from twostroke.server.tls import HANDSHAKE_TIMEOUT_S, Tls
 
 _BACKLOG = 1024  # connections that the system holds until they are accepted
+# asyncio accepts that many at a time, before any of them counts against `server.max_connections`:
+# the files which the process may open have to suffice for some such turns.
+_ACCEPTED_AT_ONCE = 32
 
 
 class Site(web.BaseSite):
@@ -34,11 +40,20 @@ class Site(web.BaseSite):
         await super().start()
         server = self._runner.server
         assert server is not None, "a set-up runner has a server"
-        self._server = await asyncio.get_running_loop().create_server(
+        listening = self._server = await asyncio.get_running_loop().create_server(
             server,
             self._host,
             self._port,
-            backlog=_BACKLOG,
+            backlog=_ACCEPTED_AT_ONCE,
             ssl=None if self._tls is None else self._tls.context,
             ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_TIMEOUT_S,
         )
+        for each in listening.sockets:
+            _lengthen_backlog(each.fileno())
+
+
+def _lengthen_backlog(number: int) -> None:
+    """Has the system hold more connections than asyncio, for which both are one number, accepts."""
+    if sys.platform != "win32":
+        with socket.socket(fileno=os.dup(number)) as same:
+            same.listen(_BACKLOG)

@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 
+from twostroke.engine.decode_step import decode_step
 from twostroke.tune.opened import OpenVariants
 from twostroke.tune.pairs import Pair, with_measured
 from twostroke.tune.rounds import (
@@ -79,7 +80,7 @@ class PairTimer:
 
     def _step_s(self, past_tokens: int) -> float:
         began = self._clock()
-        self._runner.decode(0, [self._ids[0]], [past_tokens])
+        decode_step(self._runner, 0, [self._ids[0]], [past_tokens])
         return self._clock() - began
 
 

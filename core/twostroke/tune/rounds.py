@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twostroke.backends.hookspecs import Progress
+from twostroke.engine.decode_step import decode_step
 from twostroke.engine.runner import Runner
 from twostroke.life.memory import kv_bytes_per_token
 from twostroke.tune.opened import OpenVariant
@@ -183,7 +184,7 @@ class StrokeTimer:
         began = self._clock()
         if self.opened.is_alone:
             for row in range(streams):
-                runner.decode(row, [token], [past_tokens])
+                decode_step(runner, row, [token], [past_tokens])
         else:
-            runner.decode(0, [token] * streams, [past_tokens] * streams)
+            decode_step(runner, 0, [token] * streams, [past_tokens] * streams)
         return self._clock() - began

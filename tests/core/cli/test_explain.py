@@ -52,9 +52,9 @@ TIMINGS = Timings(
 )
 
 
-def lines_of(timings: Timings) -> list[str]:
+def lines_of(timings: Timings, memory: dict[str, int] = MEMORY) -> list[str]:
     completion = Completion("x", FinishReason.LENGTH, 400, 49, timings)
-    return list(explain([completion], {"memory": MEMORY}))
+    return list(explain([completion], {"memory": memory}))
 
 
 def test_the_cycle_as_a_table():
@@ -80,6 +80,12 @@ def test_the_cycle_as_a_table():
         "62 % of bandwidth (24 GB/s), 5 % of peak (50 GOP/s): bound by bandwidth",
         "100 MB read a step",
     ]
+
+
+def test_a_spare_row_is_no_used_cache():
+    memory = {**MEMORY, "kv_spare_bytes": 10_000_000}
+    (line,) = lines_of(Timings(), memory)
+    assert "20 MB of 400 MB KV cache (46.1 kB a token, 10 MB in a spare row), up to" in line
 
 
 def test_a_bar_is_as_long_as_its_stage():

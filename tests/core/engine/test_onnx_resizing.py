@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from twostroke.backends.ort import allocate_host, allocate_on_device
+from twostroke.backends.ort import OrtValueBuffer, allocate_host, allocate_on_device
 from twostroke.bundle import open_bundle
 from twostroke.engine import EngineLimits, build_engine
 from twostroke.engine.kv_extent import Extent
@@ -33,6 +33,15 @@ class DeviceBackend(cpu.CpuBackend):
         if on_host:
             return allocate_host(shape, dtype)
         return allocate_on_device(self.memory, shape, dtype)
+
+
+class OpaqueBackend(DeviceBackend):
+    """Buffers that are handles: no views of rows or in other shapes, as WebGPU's."""
+
+    has_row_views = False
+
+    def allocate(self, shape, dtype, *, on_host=False):
+        return allocate_host(shape, dtype) if on_host else OrtValueBuffer(shape, dtype, "cpu", 0)
 
 
 def open_backend(kind):
@@ -95,3 +104,23 @@ def test_rows_are_copied_and_grown_on_the_device(tiny, recorder):
     assert backend.memory.num_copies_out == before
     engine.stop()
     backend.close()
+
+
+@pytest.mark.parametrize("prefill", ["fused", "standard"])
+def test_rows_of_opaque_buffers_come_and_go(tiny, recorder, prefill):
+    dialects = {Stroke.PREFILL: prefill, Stroke.DECODE: "fused"}
+    limits = EngineLimits(max_rows=4, prefill_chunk_tokens=32, kv_budget_bytes=2**28)
+    answers = []
+    for kind in (cpu.CpuBackend, OpaqueBackend):
+        backend = open_backend(kind)
+        engine = build_engine(
+            open_bundle(tiny), backend, backend, limits, dialects=dialects, idle_after_s=0.0
+        )
+        requests = make_requests(engine.vocab_size)
+        answers.append([])
+        for part in (requests[:1], requests[1:6], requests[:2]):
+            answers[-1].append(serve(engine, part, recorder))
+            engine.run_step()  # the rest, which shrinks the cache
+        engine.stop()
+        backend.close()
+    assert answers[0] == answers[1]

@@ -167,3 +167,17 @@ def test_books_that_stay_wrong_stop_the_engine_honestly(make_engine, recorder, m
     assert "the engine has stopped" in caplog.text
     with pytest.raises(UnavailableError):
         echo.engine.submit(echo_request("late", LONG), recorder(), arrived_at=0.0)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_sessions_freed_goes_back_where_they_keep_copies_of_rows(
+    idling, recorder, monkeypatch, keeps
+):
+    trims = []
+    monkeypatch.setattr("twostroke.engine.upkeep.give_memory_back", lambda: trims.append(None))
+    echo = idling()
+    monkeypatch.setattr(echo.engine._loop._upkeep, "_sessions_keep_rows", keeps)
+    serve(echo, recorder, "first", LONG)
+    assert not trims
+    echo.engine.run_step()
+    assert len(trims) == keeps

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -101,6 +103,40 @@ def test_more_connections_than_are_allowed_keep_nobody_out(serve_echo):
             assert holder.num_closed() >= 300 - 64
             chunks, ended_cleanly = stream.chunks()
     assert (b"".join(chunks), ended_cleanly) == ("→".encode() + b"x" * 100, True)
+
+
+FEW_FILES = 'ulimit -Sn 100 && ulimit -Hn 330 && exec "$@"'
+
+
+def test_where_few_files_may_be_open_a_rush_is_no_end(echo_bundle, echo_environment, tmp_path):
+    """Connections are accepted in turns so short that idle ones make room in time."""
+    model = {"name": "echo", "source": str(echo_bundle), "backend": "echo"}
+    config, log = tmp_path / "config.yaml", tmp_path / "log"
+    config.write_text(json.dumps({"server": {"port": 0}, "models": [model]}), encoding="utf-8")
+    serve = [sys.executable, "-m", "twostroke", "serve", "--config", str(config)]
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            ["sh", "-c", FEW_FILES, "sh", *serve],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            encoding="utf-8",
+            env=echo_environment,
+        ) as process,
+    ):
+        try:
+            port = int(process.stdout.readline().rpartition(":")[2])
+            with holding(port, 500, 100) as holder:
+                for _ in range(5):
+                    url = f"http://127.0.0.1:{port}/health"
+                    with urllib.request.urlopen(url, timeout=60) as reply:
+                        assert reply.status == 200
+                assert holder.num_closed() > 300
+        finally:
+            process.terminate()
+    told = log.read_text(encoding="utf-8")
+    assert "this process may open 330 files" in told
+    assert "Too many open files" not in told
 
 
 def test_headers_that_come_byte_by_byte_are_cut_off_in_time(serve_echo, monkeypatch):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from twostroke.errors import RequestError
-from twostroke.server.surfaces.plain.held import HeldAnswer
+from twostroke.server.surfaces.plain.held_answer import HeldAnswer
 
 SSE = "text/event-stream"
 PROMPT = "hello, this is an answer"

@@ -33,7 +33,6 @@ _POLICY = "; ".join(
 _HEADERS = {
     "Cache-Control": "no-cache",  # keep it, but ask whether it is still the same
     "Content-Security-Policy": _POLICY,
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "Vary": "Accept-Encoding",
     "X-Frame-Options": "DENY",

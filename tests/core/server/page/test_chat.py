@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from twostroke.config.schema import ServerConfig
 
 SLOW = {"step_delay_s": 0.03}
@@ -34,6 +36,25 @@ def test_an_example_is_a_click_away(serve_echo, visit):
     field.press("Enter")
     page.wait_for_end()
     assert "sky is blue" in page.answer.inner_text()
+
+
+@pytest.mark.parametrize("has_clipboard", [True, False], ids=["safe", "plain HTTP"])
+def test_code_and_messages_can_be_copied(serve_echo, visit, has_clipboard):
+    page = visit(serve_echo().url, permissions=["clipboard-read", "clipboard-write"])
+    answer = page.ask("```js\nlet x = 1;\n```")
+    read = "navigator.clipboard.readText()"
+    if not has_clipboard:
+        read = "kept.readText()"
+        page.page.evaluate(
+            "() => { window.kept = navigator.clipboard;"
+            " Object.defineProperty(navigator, 'clipboard', {value: undefined}); }"
+        )
+    answer.get_by_text("Copy code").first.click()
+    answer.get_by_text("Copied").wait_for()
+    assert page.page.evaluate(read) == "let x = 1;\n"
+    page.page.locator(".message.user").get_by_text("Copy").click()
+    page.page.locator(".message.user").get_by_text("Copied").wait_for()
+    assert page.page.evaluate(read) == "```js\nlet x = 1;\n```"
 
 
 def test_stop_ends_the_answer_here_and_on_the_server(serve_echo, visit, wait_until):
@@ -78,6 +99,22 @@ def test_a_message_can_be_edited_and_left_as_it_was(serve_echo, visit):
     assert page.page.locator(".message").count() == 2
     assert "plums" in page.answer.inner_text()
     assert "apples" not in page.answer.inner_text()
+
+
+def test_editing_while_an_answer_is_written_stops_it_first(serve_echo, visit, wait_until):
+    live = serve_echo(**SLOW)
+    page = visit(live.url)
+    page.say("apples " * 8)
+    page.page.wait_for_selector(".message.assistant .block")
+    mine = page.page.locator(".message.user")
+    mine.get_by_text("Edit").click()
+    mine.locator("textarea").fill("plums")
+    mine.locator("textarea").press("Enter")
+    page.page.locator(".message.user .said", has_text="plums").wait_for()
+    page.wait_for_end()
+    assert page.page.locator(".message").count() == 2
+    assert "plums" in page.answer.inner_text()
+    wait_until(lambda: live.model.engine.stats().num_aborted == 1)
 
 
 def test_settings_go_with_the_request_and_stay_for_the_tab(serve_echo, visit):

@@ -31,6 +31,12 @@ def test_the_page_is_at_the_root_and_allows_only_itself(live):
     assert not re.search(rb"\s(style|on\w+)=", reply.body), "no inline styles or handlers"
 
 
+def test_the_page_links_to_what_is_there(live):
+    links = re.findall(r'<a href="([^"#]+)"', live.get("/").body.decode())
+    assert links == ["docs"]
+    assert live.get("/docs").status == 200
+
+
 def test_who_has_a_file_is_told_so_and_others_get_it_compressed(live):
     path = "/page/script/app.js"
     first = live.get(path, Accept_Encoding="gzip")

@@ -82,6 +82,17 @@ def test_a_response_is_stored_and_gone_on_from(client, heard):
     assert [item.content[0].text for item in everything] == said[::-1]
 
 
+def test_a_result_may_follow_the_stored_response_that_asked_for_it(client, heard):
+    asked = ask(client, TWO_CALLS, tools=[ADD, NOW])
+    results = [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "3"}
+        for item in asked.output
+        if item.type == "function_call"
+    ]
+    ask(client, results, previous_response_id=asked.id, tools=[ADD, NOW])
+    assert [message["role"] for message in heard[1]] == ["user", "assistant", "tool", "tool"]
+
+
 def test_an_item_may_be_named_instead_of_sent(client, heard):
     first = ask(client, "one")
     items = [{"type": "item_reference", "id": first.output[0].id}, {"role": "user", "content": "2"}]

@@ -11,7 +11,8 @@ def test_a_fault_in_mid_stream_is_a_response_that_failed(serve_echo, bundle):
     live = serve_echo(bundle=bundle, fail_decode_runs=[3])
     with live.connect(PATH, {"input": "abcdef", "stream": True}) as stream:
         assert b" 200 " in stream.head()
-        chunks, _ = stream.chunks()
+        chunks, ended_cleanly = stream.chunks()
+    assert ended_cleanly, "a client that reads to the end gets no error of its connection"
     last = json.loads(chunks[-1].split(b"data: ")[1])
     assert last["type"] == "response.failed"
     assert last["response"]["status"] == "failed"
@@ -37,6 +38,10 @@ def test_a_fault_in_mid_stream_is_a_response_that_failed(serve_echo, bundle):
         ),
         ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call_output", "output": "1"}]}, "input[0].call_id"),
+        (
+            {"input": [{"type": "function_call_output", "call_id": "c", "output": "1"}]},
+            "input[0].call_id",
+        ),
         ({"input": [{"type": "web_search_call", "id": "ws"}]}, "input[0].type"),
         ({"input": [{"type": "item_reference", "id": "msg_0"}]}, "input[0].id"),
         ({"input": "x" * 9000}, "input"),

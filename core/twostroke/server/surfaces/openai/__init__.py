@@ -14,14 +14,13 @@ from twostroke.server.surfaces.openai.replies import (
     TextCompletion,
 )
 from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
-from twostroke.server.surfaces.openai.responses.routes import (
-    count_input_tokens,
-    create_response,
+from twostroke.server.surfaces.openai.responses.routes import count_input_tokens, create_response
+from twostroke.server.surfaces.openai.responses.store import set_up_store
+from twostroke.server.surfaces.openai.responses.stored_routes import (
     delete_response,
     list_input_items,
     show_response,
 )
-from twostroke.server.surfaces.openai.responses.store import set_up_store
 
 _RESPONSE = "/v1/responses/{id:(?!input_tokens$)[^/]+}"
 _SSE = "text/event-stream"

@@ -12,7 +12,8 @@ from twostroke.server.replies import dump
 from twostroke.server.stream import frames_of, send
 from twostroke.server.surface import error_body
 from twostroke.server.surfaces.plain.frames import NdjsonFrames
-from twostroke.server.surfaces.plain.held import HELD, HeldAnswer
+from twostroke.server.surfaces.plain.held import HELD
+from twostroke.server.surfaces.plain.held_answer import HeldAnswer
 from twostroke.server.turn import Turn
 
 _TYPE = "text/event-stream; charset=utf-8"

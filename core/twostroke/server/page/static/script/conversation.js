@@ -6,6 +6,7 @@ import { parted } from "./thoughts.js";
 
 export class Conversation {
   #abort = null;
+  #ended = Promise.resolve(); // when the answer under way has
 
   /** `settings()` gives {key, model, system, isPlain, sampling}. `told` is called with what happens:
    *  "list" (messages came or went), "answer" (more of the last one), "end" (it ended). */
@@ -23,19 +24,19 @@ export class Conversation {
   async say(content) {
     if (this.isRunning) return;
     this.messages.push({ role: "user", content });
-    await this.#answer();
+    await this.#begin();
   }
 
-  /** Writes the answer at `index` anew; what came behind it is dropped. */
+  /** Writes the answer at `index` anew; what came behind it is dropped, and stopped first. */
   async again(index) {
-    if (this.isRunning) return;
+    await this.#stopped();
     this.messages.length = index;
-    await this.#answer();
+    await this.#begin();
   }
 
   /** Puts other words into a message of the user's and answers it; what came behind is dropped. */
   async edit(index, content) {
-    if (this.isRunning) return;
+    await this.#stopped();
     this.messages.length = index;
     await this.say(content);
   }
@@ -48,6 +49,16 @@ export class Conversation {
     this.stop();
     this.messages = [];
     this.told("list");
+  }
+
+  #stopped() {
+    this.stop();
+    return this.#ended;
+  }
+
+  #begin() {
+    this.#ended = this.#answer();
+    return this.#ended;
   }
 
   async #answer() {

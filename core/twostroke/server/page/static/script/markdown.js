@@ -82,13 +82,22 @@ function dressCode(pre) {
 /** Puts text into the clipboard and says so on the button for a moment. */
 export async function copyText(text, button) {
   const label = button.textContent;
-  try {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
-  } catch {
-    button.textContent = "The browser does not allow it";
-  }
+  const isDone = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+  button.textContent = isDone || copyOldWay(text) ? "Copied" : "The browser does not allow it";
   setTimeout(() => (button.textContent = label), 1500);
+}
+
+/** Over plain HTTP from another machine browsers have no `navigator.clipboard`. */
+function copyOldWay(text) {
+  const before = document.activeElement;
+  const field = h("textarea", { class: "unseen", readonly: true });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const isDone = document.execCommand("copy");
+  field.remove();
+  before?.focus();
+  return isDone;
 }
 
 function escaped(text) {

@@ -1,8 +1,8 @@
-"""The items of a conversation as clients send them, and the chat messages that they mean."""
+"""The items of a conversation as clients send them, checked and brought to one form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +16,6 @@ _ROLES = ("user", "assistant", "system", "developer")
 _TEXTS = ("input_text", "output_text", "text")
 _MEDIA = {"input_image": "images", "input_file": "files", "input_audio": "audio"}
 _KINDS = ("message", "function_call", "function_call_output", "reasoning", "item_reference")
-_ORDER = {"reasoning": 0, "message": 1, "function_call": 2}  # within a turn of the assistant
 
 
 def new_item_id(prefix: str) -> str:
@@ -161,49 +160,3 @@ def _string(item: Item, name: str, path: str) -> str:
         what = "is missing" if value is None else "must be a string"
         raise RequestError(f"{path}.{name} {what}.", param=f"{path}.{name}")
     return value
-
-
-def messages_of(items: Sequence[Item]) -> list[dict[str, Any]]:
-    """The chat messages of a conversation.
-
-    What an assistant thought, said and called, in this order, is one message.
-    """
-    messages: list[dict[str, Any]] = []
-    for item in items:
-        if item["type"] == "function_call_output":
-            content = _joined(item["output"])
-            told = {"role": "tool", "tool_call_id": item["call_id"], "content": content}
-            messages.append(told)
-        elif item["type"] == "message" and item["role"] != "assistant":
-            messages.append({"role": item["role"], "content": _joined(item["content"])})
-        else:
-            _say(messages, item)
-    return messages
-
-
-def _say(messages: list[dict[str, Any]], item: Item) -> None:
-    """Adds to the assistant's last message, or begins one. Mutates `messages`."""
-    order = _ORDER[item["type"]]
-    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
-    if last is None or _reached(last) > order or (_reached(last) == order == 1):
-        last = {"role": "assistant", "content": ""}
-        messages.append(last)
-    if item["type"] == "reasoning":
-        thought = _joined(item.get("content") or item.get("summary") or "")
-        last["reasoning_content"] = last.get("reasoning_content", "") + thought
-    elif item["type"] == "message":
-        last["content"] = _joined(item["content"])
-    else:
-        function = {"name": item["name"], "arguments": item["arguments"]}
-        call = {"id": item["call_id"], "type": "function", "function": function}
-        last.setdefault("tool_calls", []).append(call)
-
-
-def _reached(message: Mapping[str, Any]) -> int:
-    if "tool_calls" in message:
-        return _ORDER["function_call"]
-    return _ORDER["message" if message["content"] else "reasoning"]
-
-
-def _joined(content: str | Sequence[Mapping[str, Any]]) -> str:
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)

@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from twostroke.errors import EngineError, RequestError
+from twostroke.errors import EngineError, RequestError, TwostrokeError
 from twostroke.model import TextEvent
 from twostroke.server.answers import answers
 from twostroke.server.begin import Wanted, begin
 from twostroke.server.body import read_json
 from twostroke.server.fields import check_shape
-from twostroke.server.keys import CALLER
+from twostroke.server.keys import CALLER, REQUEST_ID
 from twostroke.server.replies import dump, json_reply
-from twostroke.server.stream import stream
+from twostroke.server.stream import frames_of, send
+from twostroke.server.surfaces.openai.responses.checks import check_body, response_constraint
 from twostroke.server.surfaces.openai.responses.events import ResponseEvents, ResponseFrames
-from twostroke.server.surfaces.openai.responses.fields import (
-    ResponsesBody,
-    check_body,
-    response_constraint,
-)
-from twostroke.server.surfaces.openai.responses.items import Item, check_items, messages_of
+from twostroke.server.surfaces.openai.responses.fields import ResponsesBody
+from twostroke.server.surfaces.openai.responses.items import Item, check_items
+from twostroke.server.surfaces.openai.responses.messages import check_results, messages_of
 from twostroke.server.surfaces.openai.responses.store import RESPONSES, Stored
 from twostroke.server.surfaces.openai.responses.tools import asked_tools
 from twostroke.server.turn import Turn
 from twostroke.types import FinishedEvent
 
+logger = logging.getLogger("twostroke.server")
 _CONVERSATION = re.compile(r"(messages|prompt)\b")
-_MAX_LISTED, _NUM_LISTED = 100, 20
 
 
 async def create_response(request: web.Request) -> web.StreamResponse:
@@ -50,68 +49,45 @@ async def create_response(request: web.Request) -> web.StreamResponse:
     events = ResponseEvents(turn, body, keep if is_stored else None)
     if body.stream:
         obfuscates = bool(body.stream_options and body.stream_options.include_obfuscation)
+        frames = ResponseFrames(events, obfuscates=obfuscates)
+        turn.note_blocked(0.0)
         with _named_input():
-            return await stream(request, turn, ResponseFrames(events, obfuscates=obfuscates))
+            return await send(
+                request,
+                _written(request, turn, frames),
+                frames.content_type,
+                fault=frames.fault,
+                note_blocked=turn.note_blocked,
+            )
     with _named_input():
         return json_reply(await _whole(turn, events))
+
+
+async def _written(
+    request: web.Request, turn: Turn, frames: ResponseFrames
+) -> AsyncGenerator[bytes, None]:
+    """The frames; a fault within them is the last, since it ends a response as it should be ended.
+
+    Raises:
+        TwostrokeError: before the first.
+    """
+    has_begun = False
+    try:
+        async with aclosing(frames_of(turn, frames)) as written:
+            async for frame in written:
+                has_begun = True
+                yield frame
+    except TwostrokeError as error:
+        if not has_begun:
+            raise
+        logger.warning("%s: %s", request[REQUEST_ID], error)
+        yield frames.fault(error)
 
 
 async def count_input_tokens(request: web.Request) -> web.StreamResponse:
     """Answers `POST /v1/responses/input_tokens`: what a response would be given."""
     _, _, turn = await _begun(request)
     return json_reply({"object": "response.input_tokens", "input_tokens": turn.num_prompt_tokens})
-
-
-async def show_response(request: web.Request) -> web.StreamResponse:
-    """Answers `GET /v1/responses/{id}`."""
-    if request.query.get("stream", "false") != "false":
-        raise RequestError(
-            "A stored response is not streamed again; ask for it without stream.", param="stream"
-        )
-    stored = request.app[RESPONSES].find(request[CALLER].scope, request.match_info["id"])
-    return json_reply(stored.body)
-
-
-async def delete_response(request: web.Request) -> web.StreamResponse:
-    """Answers `DELETE /v1/responses/{id}`."""
-    response_id = request.match_info["id"]
-    request.app[RESPONSES].delete(request[CALLER].scope, response_id)
-    return json_reply({"id": response_id, "object": "response", "deleted": True})
-
-
-async def list_input_items(request: web.Request) -> web.StreamResponse:
-    """Answers `GET /v1/responses/{id}/input_items`: all that the response was given, in pages."""
-    store, scope = request.app[RESPONSES], request[CALLER].scope
-    stored = store.find(scope, request.match_info["id"])
-    items = [*store.context(scope, stored.body["previous_response_id"]), *stored.given]
-    order = request.query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        raise RequestError("order must be asc or desc.", param="order")
-    limit = request.query.get("limit", str(_NUM_LISTED))
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LISTED):
-        raise RequestError(f"limit must be 1 to {_MAX_LISTED}.", param="limit")
-    if order == "desc":
-        items.reverse()
-    items = _behind(items, request.query.get("after"))
-    page = items[: int(limit)]
-    return json_reply(
-        {
-            "object": "list",
-            "data": page,
-            "first_id": page[0]["id"] if page else None,
-            "last_id": page[-1]["id"] if page else None,
-            "has_more": len(items) > len(page),
-        }
-    )
-
-
-def _behind(items: Sequence[Item], after: str | None) -> list[Item]:
-    ids = [item["id"] for item in items]
-    if after is None:
-        return list(items)
-    if after not in ids:
-        raise RequestError(f"after names no item of this response: {after[:80]!r}.", param="after")
-    return list(items[ids.index(after) + 1 :])
 
 
 async def _begun(request: web.Request) -> tuple[ResponsesBody, list[Item], Turn]:
@@ -122,6 +98,7 @@ async def _begun(request: web.Request) -> tuple[ResponsesBody, list[Item], Turn]
     store, scope = request.app[RESPONSES], request[CALLER].scope
     given = check_items(body.input, partial(store.find_item, scope))
     context = store.context(scope, body.previous_response_id)
+    check_results(context, given)
     messages = messages_of([*context, *given])
     if body.instructions is not None:
         messages.insert(0, {"role": "system", "content": body.instructions})
