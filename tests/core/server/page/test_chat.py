@@ -12,6 +12,21 @@ import pytest
 from twostroke.config.schema import ServerConfig
 
 SLOW = {"step_delay_s": 0.03}
+ATTACKS = {
+    "an image": "<img src=x onerror='window.hit=1'>",
+    "a script": "<script>window.hit=1</script>",
+    "a frame": "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
+    "a link": "[click](javascript:window.hit=1) <a href='javascript:window.hit=1'>me</a>",
+    "a link in data": "[x](data:text/html,<script>window.hit=1</script>)",
+    "a picture elsewhere": "![track](https://example.invalid/pixel.png)",
+    "a style": "<div style='position:fixed;inset:0'>over everything</div>",
+    "a vector": "<svg onload='window.hit=1'><a xlink:href='javascript:window.hit=1'></a></svg>",
+    "a form": "<form action='https://example.invalid'><input name=key></form>",
+    "a code fence": '```"><img src=x onerror=window.hit=1>\n<b>x</b>\n```',
+    "a title": '[x](https://example.invalid "onmouseover=window.hit=1")',
+    "a mutation": "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
+    "an id": "<a id=prompt name=body>clobber</a>",
+}
 
 
 def test_an_answer_is_shown_as_markdown_with_what_it_took(serve_echo, visit):

@@ -67,20 +67,3 @@ def test_while_a_model_loads_its_stage_is_shown(make_server, echo_model, visit):
     page.ask("now")
     assert notice.is_hidden()
     assert "now" in page.answer.inner_text()
-
-
-ATTACKS = {
-    "an image": "<img src=x onerror='window.hit=1'>",
-    "a script": "<script>window.hit=1</script>",
-    "a frame": "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
-    "a link": "[click](javascript:window.hit=1) <a href='javascript:window.hit=1'>me</a>",
-    "a link in data": "[x](data:text/html,<script>window.hit=1</script>)",
-    "a picture elsewhere": "![track](https://example.invalid/pixel.png)",
-    "a style": "<div style='position:fixed;inset:0'>over everything</div>",
-    "a vector": "<svg onload='window.hit=1'><a xlink:href='javascript:window.hit=1'></a></svg>",
-    "a form": "<form action='https://example.invalid'><input name=key></form>",
-    "a code fence": '```"><img src=x onerror=window.hit=1>\n<b>x</b>\n```',
-    "a title": '[x](https://example.invalid "onmouseover=window.hit=1")',
-    "a mutation": "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
-    "an id": "<a id=prompt name=body>clobber</a>",
-}
