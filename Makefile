@@ -34,6 +34,10 @@ CLIENTS_VENV = $(VENV)-clients
 NODE_CLIENTS = tests/clients/node
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED = $(VENV)/.installed-$(EXTRA)
+# Operators in C++: built here where there is a compiler; without them all works, more slowly.
+KERNEL_SOURCES = $(shell find plugins/twostroke_kernels -type f -not -name '*.pyc')
+KERNELS = if command -v c++ >/dev/null; then $(PIP) install -q ./plugins/twostroke_kernels; \
+  else echo "twostroke: no C++ compiler, so matrix products run on ONNX Runtime's operators"; fi
 
 # The first interpreter that is new enough; `make PYTHON=...` overrides it.
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python,\
@@ -127,7 +131,7 @@ $(BIN)/python:
 	"$(PYTHON)" -m venv $(VENV)
 
 # Two onnxruntime distributions overwrite each other's files, so another extra's is removed first.
-$(INSTALLED): pyproject.toml | $(BIN)/python
+$(INSTALLED): pyproject.toml $(KERNEL_SOURCES) | $(BIN)/python
 	@if ls $(VENV)/.installed-* >/dev/null 2>&1 && ! ls $(INSTALLED)* >/dev/null 2>&1; then \
 	  $(PIP) uninstall -y onnxruntime onnxruntime-gpu onnxruntime-directml onnxruntime-webgpu; fi
 	@rm -f $(VENV)/.installed-*
@@ -137,6 +141,7 @@ $(INSTALLED): pyproject.toml | $(BIN)/python
 	  echo "twostroke: $(TORCH_INDEX) did not answer; PyPI's torch for Linux is several gigabytes"; fi
 	$(PIP) install -e ".[$(EXTRA),export]"
 	$(PIP) install --no-deps $(DEMO)
+	@$(KERNELS)
 	@touch $@
 
 $(INSTALLED)-dev: $(INSTALLED)

@@ -13,7 +13,8 @@ from pathlib import Path
 from twostroke.backends.choose import probe
 from twostroke.backends.discovery import PluginRecord, Plugins
 from twostroke.backends.protocol import Backend, BackendSpec, Device, ProbeResult
-from twostroke.config.schema import ModelConfig
+from twostroke.config.schema import Config, ModelConfig
+from twostroke.doctor_models import model_lines
 from twostroke.errors import InstallError
 from twostroke.install import RuntimeDistribution, check_install, installed_runtimes
 from twostroke.life.limits import device_limits
@@ -32,10 +33,11 @@ def format_plugins(plugins: Plugins) -> str:
     return "\n".join(line for record in plugins.records for line in _record_lines(record))
 
 
-def format_doctor(plugins: Plugins) -> tuple[str, bool]:
+def format_doctor(plugins: Plugins, config: Config | None = None) -> tuple[str, bool]:
     """The whole report, and whether a model could be served here.
 
-    True where exactly one ONNX Runtime is installed and at least one backend finds a device.
+    With a configuration also where its models' graphs run; bundles on this disk are opened for
+    that. True where exactly one ONNX Runtime is installed and at least one backend finds a device.
     """
     runtimes = installed_runtimes()
     fault = _install_fault(runtimes)
@@ -49,6 +51,8 @@ def format_doctor(plugins: Plugins) -> tuple[str, bool]:
         ("folders", [f"cache: {cache_root()} ({_writable(cache_root())})"]),
     ]
     is_healthy = fault is None and bool(usable)
+    if is_healthy and config is not None and config.models:
+        sections.append(("models", list(model_lines(config, plugins))))
     verdict = _verdict(plugins, usable[0]) if is_healthy else "not ready: see above"
     report = "\n\n".join("\n".join([title, *_indent(lines)]) for title, lines in sections)
     return f"{report}\n\n{verdict}", is_healthy

@@ -34,8 +34,10 @@ from twostroke.backends.ort import (
 from twostroke.bundle.manifest import graph_file
 from twostroke.errors import BackendError, BundleError, InstallError
 from twostroke.install import check_install
+from twostroke.life.weights import MLAS_BLOCK_BYTES
 from twostroke.types import Stroke
 from twostroke_backends import cpu_facts, prepacked
+from twostroke_backends.kernels import Kernels, find_kernels
 
 NAME = "cpu"
 _log = logging.getLogger(__name__)
@@ -43,6 +45,14 @@ OPTIONS = (
     Option("intra_op_threads", int, "threads an operator uses", low=1, high=1024),
     Option("spinning", bool, "threads wait actively within a run: faster, costs power", True),
     Option("share_weights", bool, "keep both graphs' packed weights once, in a cache file", True),
+    Option(
+        "kernels",
+        str,
+        "twostroke's own matrix products (package twostroke-kernels): auto takes them where they "
+        "are installed",
+        "auto",
+        choices=("off", "auto", "require"),
+    ),
     Option(
         "optimization",
         str,
@@ -68,6 +78,7 @@ def probe() -> ProbeResult:
     details = {
         "instruction_sets": " ".join(cpu_facts.instruction_sets()) or "unknown",
         "threads": str(cpu_facts.num_usable_threads()),
+        "kernels": kernels.isa if isinstance(kernels := find_kernels(), Kernels) else kernels,
     }
     device = Device(
         index=0,
@@ -97,8 +108,11 @@ class CpuBackend:
             InstallError: not exactly one ONNX Runtime.
         """
         self.device = device
+        if options.get("kernels") is False:  # how YAML reads a plain `off`
+            options = {**options, "kernels": "off"}
         self.options = check_options(NAME, options, OPTIONS)
         _check_threads(self.options)
+        self._kernels = _kernels(self.options)
         # The kernel that runs otherwise is up to 1.7 times slower in prefill and never faster in
         # decode on the machines measured. Read by ONNX Runtime when a session is made.
         os.environ.setdefault("ORT_GQA_DISABLE_FLASH_ATTENTION", "1")
@@ -119,6 +133,11 @@ class CpuBackend:
         """Whether both graphs of a bundle map one file of packed weights."""
         return bool(self.options["share_weights"])
 
+    @property
+    def packed_block_bytes(self) -> int:
+        """Of a block of weights beside its values: a scale; ONNX Runtime keeps a sum as well."""
+        return MLAS_BLOCK_BYTES if self._kernels is None else 4
+
     def allocate(self, shape: tuple[int, ...], dtype: str, *, on_host: bool = False) -> Buffer:
         """Zeros in host memory; `on_host` changes nothing here."""
         return allocate_host(shape, dtype)
@@ -127,6 +146,7 @@ class CpuBackend:
         """Loads a graph, from the cache of packed weights where its bundle allows it.
 
         Raises:
+            BackendError: the kernels are required, and the graph can't be packed for them.
             PlacementError: nodes landed on another provider.
             BundleError: the graph cannot be loaded.
         """
@@ -135,8 +155,10 @@ class CpuBackend:
         is_standard = graph.name.startswith(f"{whole}.")
         make_options = functools.partial(self.session_options, is_standard=is_standard)
         try:
-            session = self._from_cache(graph, make_options)
+            session = self._from_cache(graph, make_options, None if is_standard else self._kernels)
         except prepacked.NotPackedError as error:
+            if self.options["kernels"] == "require":
+                raise BackendError(f"kernels: require cannot be had, because {error}.") from error
             session, not_packed = None, error
         if session is None:
             session = load_session(graph, CPU_PROVIDER, {}, make_options())
@@ -165,6 +187,8 @@ class CpuBackend:
         options.intra_op_num_threads = self.threads.num_threads
         options.inter_op_num_threads = 1
         join_shared_threads(options)
+        if self._kernels is not None:
+            self._kernels.register(options)
         spinning = "1" if self.options["spinning"] else "0"
         options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
         # Threads that still spin after a prefill would take the cores from the decode step that
@@ -177,11 +201,14 @@ class CpuBackend:
     def close(self) -> None:
         """Nothing to free: memory goes with the last buffer and session."""
 
-    def _from_cache(self, graph: Path, make_options: Callable[[], Any]) -> OrtSession | None:
+    def _from_cache(
+        self, graph: Path, make_options: Callable[[], Any], kernels: Kernels | None
+    ) -> OrtSession | None:
         """The session of the packed graph; None where there is none to be had."""
         if not self.options["share_weights"]:
             return None
-        packed = prepacked.packed_graph(graph, self.options["optimization"], make_options)
+        level = self.options["optimization"]
+        packed = prepacked.packed_graph(graph, level, make_options, kernels)
         if packed is None:
             return None
         try:
@@ -190,6 +217,24 @@ class CpuBackend:
             _log.warning("%s The bundle's own graph is loaded instead.", error)
             prepacked.discard(packed.parent)
             return None
+
+
+def _kernels(options: Mapping[str, Any]) -> Kernels | None:
+    """The kernels that sessions are to run on, as the options say.
+
+    Raises:
+        BackendError: they are required and are not to be had.
+    """
+    if options["kernels"] == "off":
+        return None
+    found: Kernels | str = find_kernels()
+    if isinstance(found, Kernels) and not options["share_weights"]:
+        found = "share_weights: false leaves no file that their packed weights could lie in"
+    if isinstance(found, Kernels):
+        return found
+    if options["kernels"] == "require":
+        raise BackendError(f"kernels: require cannot be had, because {found}.")
+    return None
 
 
 def _check_threads(options: Mapping[str, Any]) -> None:

@@ -24,16 +24,18 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from twostroke.backends.ort import CPU_PROVIDER, onnxruntime
+from twostroke.backends.ort import CPU_PROVIDER, FOLDER_KEY, onnxruntime
 from twostroke.bundle.manifest import MANIFEST_NAME
 from twostroke.file_lock import file_lock
 from twostroke.life import heap
 from twostroke.source import cache_root
 from twostroke_backends import cpu_facts
 from twostroke_backends.external_data import SharedData
+from twostroke_backends.kernels import Kernels
 
 _FORMAT = "1"  # raised when the layout of a cache entry changes
 _FACTS = "facts.json"
@@ -47,6 +49,17 @@ _checked: set[tuple[Path, int]] = set()  # entries whose bytes were checked by t
 MakeOptions = Callable[[], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """What an entry is made of."""
+
+    root: Path
+    graphs: Sequence[str]
+    host: str
+    make_options: MakeOptions
+    kernels: Kernels | None
+
+
 class NotPackedError(Exception):
     """There are no packed weights of a bundle; says why and what it costs."""
 
@@ -56,10 +69,14 @@ def packed_root() -> Path:
     return cache_root() / "prepacked"
 
 
-def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> Path | None:
+def packed_graph(
+    graph: Path, optimization: str, make_options: MakeOptions, kernels: Kernels | None = None
+) -> Path | None:
     """The packed twin of a bundle's graph, built now where it is not there yet.
 
-    `make_options` answers fresh SessionOptions. None where the graph belongs to no bundle.
+    `make_options` answers fresh SessionOptions; `kernels` are the operators that the twin runs on
+    beside ONNX Runtime's, and are registered with those options. None where the graph belongs to
+    no bundle.
 
     Raises:
         NotPackedError: the cache cannot be written, or the runtime cannot load the bundle's graphs.
@@ -69,11 +86,11 @@ def packed_graph(graph: Path, optimization: str, make_options: MakeOptions) -> P
         return None
     root = graph.parent.absolute()
     try:
-        host = _host(optimization, graphs)
+        host = _host(optimization, graphs, kernels)
         entry = packed_root() / _key(root, host)
         with _building:
             if not _is_whole(entry):
-                _build_alone(entry, root, graphs, host, make_options)
+                _build_alone(entry, _Build(root, graphs, host, make_options, kernels))
         return entry / graph.name
     except Exception as error:  # a cache must not stop a start: no space, no right to write
         raise NotPackedError(
@@ -103,10 +120,11 @@ def _graphs_of_bundle(graph: Path) -> tuple[str, ...]:
     return tuple(name for name in kinds if kinds[name] == kinds.get(graph.name))
 
 
-def _host(optimization: str, graphs: Sequence[str]) -> str:
+def _host(optimization: str, graphs: Sequence[str], kernels: Kernels | None) -> str:
     """What the packed bytes depend on beside the bundle; each dialect has an entry of its own."""
     runtime = onnxruntime().__version__
-    return "\n".join((_FORMAT, runtime, cpu_facts.cpu_kind(), optimization, *graphs))
+    own = [] if kernels is None else [kernels.identity]
+    return "\n".join((_FORMAT, runtime, cpu_facts.cpu_kind(), optimization, *own, *graphs))
 
 
 def _key(root: Path, host: str) -> str:
@@ -119,41 +137,50 @@ def _key(root: Path, host: str) -> str:
     return hashlib.sha256(f"{files}\n{host}".encode()).hexdigest()[:32]
 
 
-def _build_alone(
-    entry: Path, root: Path, graphs: Sequence[str], host: str, make_options: MakeOptions
-) -> None:
+def _build_alone(entry: Path, build: _Build) -> None:
     """Builds an entry while no other process does; takes theirs where they were faster."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     with file_lock(entry.parent / "lock", lambda: None):
         if not _is_whole(entry):
             discard(entry)
-            _build(entry, root, graphs, host, make_options)
+            _build(entry, build)
 
 
-def _build(
-    entry: Path, root: Path, graphs: Sequence[str], host: str, make_options: MakeOptions
-) -> None:
+def _build(entry: Path, build: _Build) -> None:
     """Saves every graph with its packed weights, then puts the entry in place as a whole."""
     with _staging(entry) as folder:
         shared = SharedData(folder / _WEIGHTS)
-        for name in graphs:
-            saved = folder / f"{name}.saved"
-            saved.mkdir()
-            _save_packed(root / name, saved / name, make_options())
-            (folder / name).write_bytes(shared.take(saved / name, saved / _WEIGHTS))
-            shutil.rmtree(saved)
+        for name in build.graphs:
+            _take_graph(build, name, folder, shared)
             give_memory_back()
         files = {path.name: _fact(path) for path in folder.iterdir()}
-        facts = {"bundle": str(root), "host": host, "files": files}
+        facts = {"bundle": str(build.root), "host": build.host, "files": files}
         (folder / _FACTS).write_text(json.dumps(facts, indent=2), encoding="utf-8")
         for path in folder.iterdir():
             _flush(path)
         folder.rename(entry)
-    _drop_superseded(entry, root, host)
-    _log.info("packed the weights of %s into %s", root, entry)
+    _drop_superseded(entry, build.root, build.host)
+    _log.info("packed the weights of %s into %s", build.root, entry)
 
 
-def _save_packed(graph: Path, out: Path, options: Any) -> None:
+def _take_graph(build: _Build, name: str, folder: Path, shared: SharedData) -> None:
+    """Puts one graph into the entry that is being built, and its weights into the shared file."""
+    saved = folder / f"{name}.saved"
+    saved.mkdir()
+    _save_packed(build.root / name, saved / name, build.make_options(), build.kernels)
+    (folder / name).write_bytes(shared.take(saved / name, saved / _WEIGHTS))
+    shutil.rmtree(saved)
+
+
+def _save_packed(graph: Path, out: Path, options: Any, kernels: Kernels | None) -> None:
+    """Has ONNX Runtime write what it makes of a graph, on `kernels` where they are given."""
+    content: str | bytes = str(graph)
+    swapped = None if kernels is None else kernels.swapped(graph)
+    if swapped is not None and swapped.packed:
+        values = [onnxruntime().OrtValue.ortvalue_from_numpy(w) for w in swapped.packed.values()]
+        options.add_external_initializers(list(swapped.packed), values)
+        options.add_session_config_entry(FOLDER_KEY, str(graph.parent))
+        content = swapped.model
     options.optimized_model_filepath = str(out)
     for key, value in (
         ("session.save_external_prepacked_constant_initializers", "1"),
@@ -161,7 +188,7 @@ def _save_packed(graph: Path, out: Path, options: Any) -> None:
         ("session.optimized_model_external_initializers_min_size_in_bytes", "256"),
     ):
         options.add_session_config_entry(key, value)
-    onnxruntime().InferenceSession(str(graph), options, providers=[CPU_PROVIDER])
+    onnxruntime().InferenceSession(content, options, providers=[CPU_PROVIDER])
 
 
 def give_memory_back() -> None:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from twostroke.backends import BackendSpec, Device, ProbeResult
 from twostroke.backends.discovery import PluginRecord, Plugins, load_plugins
+from twostroke.config.schema import Config, ModelConfig
 from twostroke.doctor import format_doctor, format_plugins
 from twostroke.install import RuntimeDistribution
 from twostroke.source import cache_root
+from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 
 RECORDS = (
     PluginRecord("cpu", "twostroke", "1.0", "loaded", backends=("cpu",), exporters=("maker",)),
@@ -51,6 +55,33 @@ def test_the_report_of_a_machine_that_can_serve():
     assert report.index("gpu:") < report.index("cpu:")  # as `auto` looks at them
     assert "failed  acme (acme-npu 2.0)" in report
     assert str(cache_root()) in report
+
+
+def test_the_nodes_of_configured_bundles_are_counted_by_provider(tmp_path):
+    bundle = make_onnx_bundle(tmp_path / "tiny", TinyModel())
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "bundle.json").write_text("{}", encoding="utf-8")
+    models = [
+        ModelConfig(name="here", source=str(bundle), backend="cpu"),
+        ModelConfig(name="broken", source=str(broken)),
+        ModelConfig(name="later", source=str(tmp_path / "model.gguf")),
+    ]
+    report, is_healthy = format_doctor(load_plugins(), Config(models=models))
+    assert is_healthy
+    lines = report[report.index("\nmodels\n") :].splitlines()
+    here, broken_at, later = (
+        next(i for i, line in enumerate(lines) if line.strip().startswith(f"{model.name}: "))
+        for model in models
+    )
+    assert [line.split(" on ")[0].strip() for line in lines[here + 1 : broken_at]] == [
+        "prefill",
+        "decode",
+    ]
+    for line in lines[here + 1 : broken_at]:
+        assert re.search(r"cpu, .*: .*\d+ nodes? on CPUExecutionProvider", line), line
+    assert "cannot be opened" in lines[broken_at + 1]
+    assert "no bundle yet" in lines[later + 1]
 
 
 def test_without_a_device_it_is_not_ready():

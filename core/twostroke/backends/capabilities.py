@@ -108,6 +108,19 @@ class TellsFreeMemory(Protocol):
 
 
 @runtime_checkable
+class PacksBlocks(Protocol):
+    """A backend that packs quantised products by itself, and says what that takes.
+
+    Without it the memory plan takes them to be packed as ONNX Runtime does.
+    """
+
+    @property
+    def packed_block_bytes(self) -> int:
+        """Bytes of a block of weights beside its values, for which ONNX Runtime needs 8."""
+        ...
+
+
+@runtime_checkable
 class SharesMemory(Protocol):
     """A backend that says where its buffers lie. It need not: its KV cache is then its own.
 

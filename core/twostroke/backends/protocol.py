@@ -78,15 +78,19 @@ class Placement:
     """Where the nodes of a session really run, read back after it was made.
 
     `nodes` counts nodes by provider; `strays` names the operators that run elsewhere than asked.
+    `brought` counts, by domain, those among the nodes that are no operators of ONNX Runtime's.
     """
 
     requested: str
     nodes: Mapping[str, int]
     strays: Mapping[str, int] = field(default_factory=dict)
+    brought: Mapping[str, int] = field(default_factory=dict)
 
     def sentence(self) -> str:
-        """E.g. `825 nodes on CPUExecutionProvider`."""
-        return ", ".join(f"{count} nodes on {name}" for name, count in self.nodes.items())
+        """E.g. `825 nodes on CPUExecutionProvider (121 of them twostroke's own)`."""
+        where = ", ".join(f"{count} nodes on {name}" for name, count in self.nodes.items())
+        own = ", ".join(f"{count} of them {domain}'s own" for domain, count in self.brought.items())
+        return f"{where} ({own})" if own else where
 
 
 class Buffer(Protocol):

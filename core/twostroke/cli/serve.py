@@ -22,7 +22,8 @@ _SWITCH_INTERVAL_S = 0.001
 
 ABOUT = """\
 Loads the models of the YAML and answers over HTTP until Ctrl-C or SIGTERM, after which running
-streams may finish. A model that is not exported yet is exported first, once."""
+streams may finish. A model that is not exported yet is exported first, once. Changes of the YAML
+are taken up while it serves, and on SIGHUP; docs/models.md says which."""
 
 
 def add_command(subparsers: options.Subparsers) -> None:

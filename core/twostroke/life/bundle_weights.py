@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twostroke.bundle import Bundle
 from twostroke.bundle.graph_weights import Reader, StoredTensor, read_weights
-from twostroke.life.weights import Weights, packed_bytes
+from twostroke.life.weights import MLAS_BLOCK_BYTES, Weights, packed_bytes
 
 _TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".md", ".model")
 _BLOCK_PRODUCT = "MatMulNBits"
@@ -30,13 +30,19 @@ def weigh_graph(path: Path, *, vocab_size: int, packs: bool = True) -> Weights:
 
 
 def loaded_bytes(
-    paths: Iterable[Path], *, vocab_size: int, packs: bool, shares: bool
+    paths: Iterable[Path],
+    *,
+    vocab_size: int,
+    packs: bool,
+    shares: bool,
+    block_bytes: int = MLAS_BLOCK_BYTES,
 ) -> tuple[int, ...]:
     """Bytes that each graph's session adds to memory, in order.
 
     `packs`: products are packed anew, by each session for itself unless it `shares` them. What is
     read where it was stored is mapped from the bundle and counts once. Without `packs` each session
-    loads a copy of all that it reads, unless they share it.
+    loads a copy of all that it reads, unless they share it. `block_bytes`: of a block of packed
+    weights beside its values.
 
     Raises:
         BundleError: a file cannot be read.
@@ -47,7 +53,7 @@ def loaded_bytes(
     for path in paths:
         total = 0
         for tensor in read_weights(path):
-            weights = _weigh(tensor, vocab_size, packs)
+            weights = _weigh(tensor, vocab_size, packs, block_bytes)
             place = (str(path.parent), *tensor.place)
             if weights.packed_bytes and not (shares and place in packed):
                 total += weights.packed_bytes
@@ -57,6 +63,23 @@ def loaded_bytes(
                 mapped.add(place)
         added.append(total)
     return tuple(added)
+
+
+def mapped_table_bytes(paths: Iterable[Path]) -> int:
+    """Bytes of the tables that graphs look single rows up in, such as embeddings; each once.
+
+    Where they are mapped from the bundle, pages of rows that no token asked for take no memory.
+
+    Raises:
+        BundleError: a file cannot be read.
+    """
+    tables = {
+        (str(path.parent), *tensor.place): tensor.num_bytes
+        for path in paths
+        for tensor in read_weights(path)
+        if tensor.readers and all(r.operator in _LOOK_UPS and r.index == 0 for r in tensor.readers)
+    }
+    return sum(tables.values())
 
 
 def stored_weights_bytes(bundle: Bundle) -> int:
@@ -99,7 +122,9 @@ def widest_products(path: Path, vocab_size: int) -> tuple[int, ...]:
     return tuple(sorted(widths, reverse=True)[:2])
 
 
-def _weigh(tensor: StoredTensor, vocab_size: int, packs: bool) -> Weights:
+def _weigh(
+    tensor: StoredTensor, vocab_size: int, packs: bool, block_bytes: int = MLAS_BLOCK_BYTES
+) -> Weights:
     """One tensor's part; scales and zero points go with the values of their product."""
     products = [r for r in tensor.readers if _product_size(tensor, r) is not None]
     experts = [r for r in tensor.readers if r.operator in _EXPERTS]
@@ -110,7 +135,8 @@ def _weigh(tensor: StoredTensor, vocab_size: int, packs: bool) -> Weights:
     if products:
         size = _product_size(tensor, products[0])
         assert size is not None  # by which it was chosen
-        weights = _product(weights, tensor, products[0], size, vocab_size, packs)
+        packed = _packed(products[0], size, block_bytes) if packs else tensor.num_bytes
+        weights = _product(weights, size, vocab_size, packed)
     elif experts and len(tensor.dims) >= 3:
         weights = _experts(weights, tensor, experts[0])
     elif any(map(_is_block_part, tensor.readers)) and not packs:
@@ -126,20 +152,14 @@ def _weigh(tensor: StoredTensor, vocab_size: int, packs: bool) -> Weights:
     return weights
 
 
-def _product(
-    weights: Weights,
-    tensor: StoredTensor,
-    reader: Reader,
-    size: tuple[int, int],
-    vocab_size: int,
-    packs: bool,
-) -> Weights:
+def _packed(reader: Reader, size: tuple[int, int], block_bytes: int) -> int:
+    """Bytes of the values of a product in the layout that its kernel reads."""
+    bits = reader.numbers.get("bits", 4) if reader.operator == _BLOCK_PRODUCT else None
+    return packed_bytes(*size, bits, reader.numbers.get("block_size", 32), block_bytes)
+
+
+def _product(weights: Weights, size: tuple[int, int], vocab_size: int, packed: int) -> Weights:
     rows, columns = size
-    packed = tensor.num_bytes
-    if packs:
-        is_block = reader.operator == _BLOCK_PRODUCT
-        bits = reader.numbers.get("bits", 4) if is_block else None
-        packed = packed_bytes(rows, columns, bits, reader.numbers.get("block_size", 32))
     is_head = rows == vocab_size
     return replace(
         weights,

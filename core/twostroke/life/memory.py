@@ -65,12 +65,14 @@ class MemoryPlan:
         """What is taken where memory for `touched_tokens` of cache is, and none is scored.
 
         `spare_tokens`: what a spare row has memory for, where there is one; `longest_tokens`: of
-        the longest row that was ever run, which sessions may keep copies of.
+        the longest row that was ever run, which sessions may keep copies of. Tables that are mapped
+        are left out: only what tokens asked for of them is in memory.
         """
+        needs = self.needs
+        at_times = needs.scoring_bytes + needs.kept_bytes + needs.mapped_table_bytes
+        kept = needs.kept_bytes * min(longest_tokens, self.capacity_tokens)
         kv_bytes = self.kv_bytes_now(touched_tokens, spare_tokens)
-        always = self.needs.num_bytes - self.needs.scoring_bytes - self.needs.kept_bytes
-        kept = self.needs.kept_bytes * min(longest_tokens, self.capacity_tokens)
-        return always + kept // self.capacity_tokens + kv_bytes
+        return needs.num_bytes - at_times + kept // self.capacity_tokens + kv_bytes
 
     def kv_bytes_now(self, touched_tokens: int, spare_tokens: int = 0) -> int:
         """What of that is the cache."""

@@ -6,17 +6,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twostroke.backends.capabilities import FreeMemory, PacksWeights, SharesWeights, TellsFreeMemory
+from twostroke.backends.capabilities import (
+    FreeMemory,
+    PacksBlocks,
+    PacksWeights,
+    SharesWeights,
+    TellsFreeMemory,
+)
 from twostroke.backends.protocol import Backend
 from twostroke.backends.split import graph_parts
 from twostroke.bundle import Bundle
 from twostroke.bundle.contract import LOGIT_INDEX
 from twostroke.bundle.graph_header import read_header
 from twostroke.errors import BundleError
-from twostroke.life.bundle_weights import loaded_bytes, stored_weights_bytes, widest_products
+from twostroke.life.bundle_weights import (
+    loaded_bytes,
+    mapped_table_bytes,
+    stored_weights_bytes,
+    widest_products,
+)
 from twostroke.life.free_memory import free_memory_bytes
 from twostroke.life.resident import process_bytes
 from twostroke.life.session_memory import kept_bytes
+from twostroke.life.weights import MLAS_BLOCK_BYTES
 from twostroke.life.workspace import plan_workspace
 from twostroke.types import Stroke
 
@@ -31,6 +43,7 @@ class Needs:
     counts to the first. `free_bytes` is what was free before, as `free_source` told; None: not
     known. `process_bytes` is what the process took before its first model; `scoring_bytes` what
     prompt log-probabilities take where a request asks for them: the logits of a chunk, twice.
+    `mapped_table_bytes` of the weights are tables of which only the rows asked for are in memory.
     `kept_bytes` is what sessions hold on to once a row of the whole context was run.
     """
 
@@ -42,6 +55,7 @@ class Needs:
     scoring_bytes: int = 0
     kept_bytes: int = 0
     free_source: str = ""
+    mapped_table_bytes: int = 0
 
     @property
     def weights_bytes(self) -> int:
@@ -81,7 +95,9 @@ def engine_needs(
         widest = widest_products(graphs[Stroke.PREFILL], vocab_size)
         always_kept = kept_bytes(graphs, backends) if is_host else 0
         answers_all = LOGIT_INDEX not in read_header(graphs[Stroke.PREFILL]).inputs
+        tables = _mapped_tables(graphs, backends)
     except BundleError:
+        tables = 0
         weights, widest = {Stroke.DECODE: stored_weights_bytes(bundle)}, ()
         always_kept, answers_all = 0, False
     workspace = plan_workspace(
@@ -104,6 +120,7 @@ def engine_needs(
         process_bytes(),
         2 * min(chunk_tokens, context_tokens) * vocab_size * 4,
         free_source=free.source,
+        mapped_table_bytes=tables,
     )
 
 
@@ -135,10 +152,26 @@ def _weights(
             vocab_size=vocab_size,
             packs=isinstance(backend, PacksWeights),
             shares=_shares_weights(backend),
+            block_bytes=_block_bytes(backend),
         )
         for stroke, num_bytes in zip(loaded.values(), sizes, strict=True):
             added[stroke] += num_bytes
     return added
+
+
+def _mapped_tables(graphs: Mapping[Stroke, Path], backends: Mapping[Stroke, Backend]) -> int:
+    """Bytes of look-up tables in graphs whose backends map them from the bundle."""
+    paths = [
+        part
+        for stroke, path in graphs.items()
+        for part, backend in graph_parts(path, backends[stroke])
+        if isinstance(backend, PacksWeights)
+    ]
+    return mapped_table_bytes(dict.fromkeys(paths))
+
+
+def _block_bytes(backend: Backend) -> int:
+    return backend.packed_block_bytes if isinstance(backend, PacksBlocks) else MLAS_BLOCK_BYTES
 
 
 def _shares_weights(backend: Backend) -> bool:

@@ -115,12 +115,22 @@ def stored_bytes(rows: int, columns: int, bits: int | None, float_bytes: int) ->
     return rows * (blocks * (BLOCK_COLUMNS * bits // 8 + float_bytes) + zero_points)
 
 
-def packed_bytes(rows: int, columns: int, bits: int | None, block_columns: int) -> int:
+MLAS_BLOCK_BYTES = 8
+"""What ONNX Runtime's kernels keep of a block beside its values: scale and sum in float32."""
+
+
+def packed_bytes(
+    rows: int,
+    columns: int,
+    bits: int | None,
+    block_columns: int,
+    block_bytes: int = MLAS_BLOCK_BYTES,
+) -> int:
     """Of one matrix as a product of the CPU reads it; half floats are widened."""
     if bits is None:
         return rows * columns * 4
     blocks = -(-columns // block_columns)
-    return rows * blocks * (block_columns * bits // 8 + 4 + 4)
+    return rows * blocks * (block_columns * bits // 8 + block_bytes)
 
 
 def _plus(

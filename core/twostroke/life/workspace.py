@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 _FLOAT_BYTES = 4
 _HIDDEN_VALUES = 6  # residual, normed, attended, and what a norm or a rotation writes anew
-_RUNTIME_BYTES = 28 * 2**20  # code that is paged in, thread pools, graphs, arenas: as measured
+_RUNTIME_BYTES = 24 * 2**20  # code that is paged in, thread pools, graphs, arenas: as measured
 
 
 @dataclass(frozen=True, slots=True)

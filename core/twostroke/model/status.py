@@ -31,6 +31,7 @@ def placement_report(opened: OpenEngine) -> dict[str, Any]:
             "precision": opened.graphs[stroke].quantisation.precision,
             "nodes": dict(placement.nodes),
             "strays": dict(placement.strays),
+            "brought": dict(placement.brought),
             "summary": placement.sentence(),
         }
     return report

@@ -6,7 +6,7 @@ import asyncio
 
 from aiohttp import web
 
-from twostroke.errors import RequestError, UnavailableError
+from twostroke.errors import RequestError
 from twostroke.server.access import is_loopback
 from twostroke.server.keys import CALLER, MODELS
 from twostroke.server.models import BringsModels
@@ -41,6 +41,7 @@ async def unload(request: web.Request) -> web.StreamResponse:
 
     Raises:
         ModelNotFoundError, RequestError: no such model, or the caller is no operator.
+            Nobody is one of a server that was given its models.
     """
     served = request.app[MODELS].look_up(request.match_info["name"])
     await leave(request, served)
@@ -51,8 +52,7 @@ async def leave(request: web.Request, served: Served) -> None:
     """Takes a model out of memory for an operator; returns when it has left, or is on its way.
 
     Raises:
-        RequestError: the caller is no operator.
-        UnavailableError: this server loads no models.
+        RequestError: the caller is no operator, or this server loads no models.
     """
     brings = _of_operators(request)
     if served.resident is not None:
@@ -70,7 +70,11 @@ def _of_operators(request: web.Request) -> BringsModels:
             code="operators_only",
         )
     if models.brings is None:
-        raise UnavailableError("This server was given its models, and loads none by itself.")
+        raise RequestError(
+            "This server was given its models: it loads and unloads none.",
+            status=403,
+            code="operators_only",
+        )
     return models.brings
 
 

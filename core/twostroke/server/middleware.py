@@ -139,8 +139,8 @@ def http_error_reply(
     """aiohttp's own refusals as the error object: unknown routes and methods, mostly."""
     allow = error.headers.get("Allow")
     messages = {
-        404: f"There is no {request.path[:80]!r} here; see /v1/models, /v1/chat/completions, "
-        "/v1/completions, /generate, /health and /metrics.",
+        404: f"There is no {request.path[:80]!r} here; /docs has all routes, e.g. "
+        "/v1/chat/completions, /v1/models and /generate.",
         405: f"{request.method} is not a method of {request.path[:80]!r}; use {allow}.",
         417: "This Expect header is not understood; only 100-continue is. Leave it out.",
     }

@@ -3,7 +3,12 @@ from __future__ import annotations
 import pytest
 
 from twostroke.bundle.manifest import KVLayer
-from twostroke.life.bundle_weights import loaded_bytes, weigh_graph, widest_products
+from twostroke.life.bundle_weights import (
+    loaded_bytes,
+    mapped_table_bytes,
+    weigh_graph,
+    widest_products,
+)
 from twostroke.life.shape import ModelShape
 from twostroke.life.weights import Matrices, weigh
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
@@ -116,3 +121,10 @@ def test_sessions_share_what_is_packed_or_keep_their_own(bundle):
     assert second == pytest.approx(one.packed_bytes, abs=64)
     plain = weigh_graph(paths[1], vocab_size=model.vocab_size, packs=False)
     assert loaded(packs=False, shares=False) == pytest.approx((plain.stored_bytes,) * 2, abs=64)
+
+
+def test_tables_that_are_looked_up_count_once_for_both_strokes(bundle):
+    folder, model = bundle
+    paths = [folder / "prefill.onnx", folder / "decode.onnx"]
+    assert mapped_table_bytes(paths) == mapped_table_bytes(paths[:1])
+    assert mapped_table_bytes(paths) == 4 * 64 * model.vocab_size

@@ -58,6 +58,16 @@ def test_each_stroke_may_have_its_own(open_model: OpenModel) -> None:
     assert model.complete("abc").text == "→abc"
 
 
+def test_what_a_backend_has_to_say_stands_with_its_placement(
+    open_model: OpenModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = open_model()
+    assert model.placement_report["decode"]["details"] == {}
+    kind = type(model._opened.opened["decode"].backend)
+    monkeypatch.setattr(kind, "report", lambda self: {"records_runs": True}, raising=False)
+    assert model.placement_report["decode"]["details"] == {"records_runs": True}
+
+
 def test_options_of_a_stroke_lie_over_the_models(open_model: OpenModel) -> None:
     model = open_model(options={"lazy": False}, decode={"options": {"row_views": False}})
     decode = model._opened.opened["decode"].backend.options

@@ -66,7 +66,7 @@ def test_running_streams_stay_and_what_is_too_much_is_closed(serve_echo, wait_un
     )
     with ExitStack() as stack:
         streams = [
-            stack.enter_context(live.connect("/generate", {"prompt": "x" * 50})) for _ in range(16)
+            stack.enter_context(live.connect("/generate", {"prompt": "x" * 150})) for _ in range(16)
         ]
         streams[0].head()
         wait_until(lambda: live.endpoint.num_running == 16)
@@ -76,7 +76,7 @@ def test_running_streams_stay_and_what_is_too_much_is_closed(serve_echo, wait_un
             stream.head()
         for stream in streams:
             chunks, ended_cleanly = stream.chunks()
-            assert (b"".join(chunks), ended_cleanly) == ("→".encode() + b"x" * 50, True)
+            assert (b"".join(chunks), ended_cleanly) == ("→".encode() + b"x" * 150, True)
         assert live.get("/health").status == 200
 
 

@@ -21,7 +21,7 @@ from twostroke.backends.ort.placement import (
     read_placement,
 )
 from twostroke.backends.ort.reduction import with_reduced_logits
-from twostroke.backends.ort.session import OrtBinding, OrtSession, load_session
+from twostroke.backends.ort.session import FOLDER_KEY, OrtBinding, OrtSession, load_session
 from twostroke.backends.ort.shared_weights import SharedWeights
 from twostroke.backends.ort.staging import DeviceStaged, HostRead, StagingMemory
 from twostroke.backends.ort.threads import (
@@ -34,6 +34,7 @@ from twostroke.backends.ort.threads import (
 
 __all__ = [
     "CPU_PROVIDER",
+    "FOLDER_KEY",
     "Blocks",
     "DeviceBuffer",
     "DeviceMemory",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from twostroke.backends.protocol import Placement
@@ -31,6 +32,9 @@ _GLUE = frozenset(
         *("MemcpyFromHost", "MemcpyToHost"),
     }
 )
+_DOMAINS = frozenset(
+    {"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"}
+)
 _HEAVY = re.compile(r".*(MatMul|Gemm|Attention|MoE|Conv).*")
 
 
@@ -44,12 +48,14 @@ def read_placement(session: Any, requested: str) -> Placement:
 
     `session` was made with RECORD_KEY set to "1".
     """
-    assigned = (
-        (subgraph.ep_name, node.op_type)
+    nodes = [
+        (subgraph.ep_name, node)
         for subgraph in session.get_provider_graph_assignment_info()
         for node in subgraph.get_nodes()
-    )
-    return count_placement(assigned, requested)
+    ]
+    placement = count_placement(((name, node.op_type) for name, node in nodes), requested)
+    brought = Counter(node.domain for _, node in nodes if node.domain not in _DOMAINS)
+    return replace(placement, brought=dict(brought.most_common()))
 
 
 def runs_as_one(session: Any) -> bool:

@@ -18,7 +18,8 @@ from twostroke.backends.ort.threads import join_shared_threads
 from twostroke.backends.protocol import Buffer, Placement, TensorSpec
 from twostroke.errors import BackendError, BundleError, EngineError
 
-_FOLDER_KEY = "session.model_external_initializers_file_folder_path"
+FOLDER_KEY = "session.model_external_initializers_file_folder_path"
+"""The session setting that says where a model given as bytes finds its weights."""
 
 
 class Bindable(Protocol):
@@ -226,7 +227,7 @@ def load_session(
             f"{graph} does not exist. Export the model again with `twostroke export`."
         )
     if content is not None:
-        session_options.add_session_config_entry(_FOLDER_KEY, str(graph.parent))
+        session_options.add_session_config_entry(FOLDER_KEY, str(graph.parent))
     by_name: dict[str, Any] = {"providers": [(provider, dict(provider_options))]}
     try:
         if devices is not None:

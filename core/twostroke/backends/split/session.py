@@ -60,7 +60,9 @@ class SplitSession:
         nodes.update(back.nodes)
         strays.update(back.strays)
         requested = dict.fromkeys((front.requested, back.requested))
-        return Placement("+".join(requested), dict(nodes), dict(strays))
+        brought = Counter(front.brought)
+        brought.update(back.brought)
+        return Placement("+".join(requested), dict(nodes), dict(strays), dict(brought))
 
     def bind(self, inputs: Mapping[str, Buffer], outputs: Mapping[str, Buffer]) -> SplitBinding:
         """Ties each half's buffers to it, and buffers of the pair's own to what crosses."""

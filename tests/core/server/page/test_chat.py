@@ -1,4 +1,4 @@
-"""The chat in a browser: asking, stopping, asking again, editing, keys, errors.
+"""The chat in a browser: asking, stopping, asking again, editing.
 
 Over the echo model, whose answer is the prompt again: a message decides what the answer holds.
 """
@@ -12,6 +12,21 @@ import pytest
 from twostroke.config.schema import ServerConfig
 
 SLOW = {"step_delay_s": 0.03}
+ATTACKS = {
+    "an image": "<img src=x onerror='window.hit=1'>",
+    "a script": "<script>window.hit=1</script>",
+    "a frame": "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
+    "a link": "[click](javascript:window.hit=1) <a href='javascript:window.hit=1'>me</a>",
+    "a link in data": "[x](data:text/html,<script>window.hit=1</script>)",
+    "a picture elsewhere": "![track](https://example.invalid/pixel.png)",
+    "a style": "<div style='position:fixed;inset:0'>over everything</div>",
+    "a vector": "<svg onload='window.hit=1'><a xlink:href='javascript:window.hit=1'></a></svg>",
+    "a form": "<form action='https://example.invalid'><input name=key></form>",
+    "a code fence": '```"><img src=x onerror=window.hit=1>\n<b>x</b>\n```',
+    "a title": '[x](https://example.invalid "onmouseover=window.hit=1")',
+    "a mutation": "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
+    "an id": "<a id=prompt name=body>clobber</a>",
+}
 
 
 def test_an_answer_is_shown_as_markdown_with_what_it_took(serve_echo, visit):
@@ -143,87 +158,6 @@ def test_a_new_chat_is_empty(serve_echo, visit):
     page.page.click("#new-chat")
     assert page.page.locator(".message").count() == 0
     assert page.page.locator("#welcome").is_visible()
-
-
-def test_where_a_key_is_wanted_it_is_asked_for_and_never_written_down(serve_echo, visit):
-    page = visit(serve_echo(server={"keys": ["right"]}).url)
-    page.expects_errors = True  # Chromium's console tells of each 401
-    page.page.wait_for_selector("#key-problem:not([hidden])")
-    assert page.page.evaluate("document.activeElement.id") == "setting-key"
-    page.page.fill("#setting-key", "wrong")
-    page.page.keyboard.press("Enter")
-    page.page.locator("#key-problem").get_by_text("not known").wait_for()
-    page.page.fill("#setting-key", "right")
-    page.page.keyboard.press("Enter")
-    page.ask("open sesame")
-    assert "open sesame" in page.answer.inner_text()
-    assert page.page.evaluate("JSON.stringify(localStorage)") == "{}"
-    assert page.page.evaluate("document.cookie") == ""
-    assert "right" not in page.page.evaluate("document.documentElement.outerHTML")
-    assert "right" not in page.page.url
-
-
-def test_what_is_refused_is_told_in_words_and_can_be_tried_again(serve_echo, visit):
-    live = serve_echo()
-    page = visit(live.url)
-    page.expects_errors = True
-    page.ask("x" * (live.model.context_tokens + 10))
-    assert "Shorten the prompt" in page.answer.locator(".problem").inner_text()
-    assert page.answer.get_by_text("Try again").is_visible()
-
-
-def test_a_fault_in_the_middle_is_told_and_what_was_there_stays(serve_echo, visit):
-    page = visit(serve_echo(fail_decode_runs=[30]).url)
-    page.expects_errors = True
-    page.ask("hello " * 12)
-    assert "hello" in page.answer.inner_text()
-    assert "decode run 30 fails" in page.answer.locator(".problem").inner_text()
-
-
-def test_a_server_that_is_gone_is_told_and_found_again(serve_echo, visit):
-    live = serve_echo()
-    page = visit(live.url)
-    page.expects_errors = True
-    page.page.wait_for_selector("#send:not([disabled])")
-    page.page.route("**/generate", lambda route: route.abort())
-    page.ask("anybody there?")
-    assert "does not answer" in page.answer.locator(".problem").inner_text()
-    page.page.unroute("**/generate")
-    page.answer.get_by_text("Try again").click()
-    page.wait_for_end()
-    assert "anybody there?" in page.answer.inner_text()
-
-
-def test_while_a_model_loads_its_stage_is_shown(make_server, echo_model, visit):
-    live = make_server(["echo"], ServerConfig(port=0))
-    live.call(lambda: live.registry.note_stage("echo", "writing decode (40%)"))
-    page = visit(live.url)
-    page.expects_errors = True  # /health is 503 for as long
-    notice = page.page.locator("#notice")
-    notice.get_by_text("writing decode (40%)").wait_for()
-    assert page.page.locator("#send").is_disabled()
-    model = echo_model("echo")
-    live.call(lambda: live.registry.add(model))
-    page.ask("now")
-    assert notice.is_hidden()
-    assert "now" in page.answer.inner_text()
-
-
-ATTACKS = {
-    "an image": "<img src=x onerror='window.hit=1'>",
-    "a script": "<script>window.hit=1</script>",
-    "a frame": "<iframe srcdoc='<script>parent.hit=1</script>'></iframe>",
-    "a link": "[click](javascript:window.hit=1) <a href='javascript:window.hit=1'>me</a>",
-    "a link in data": "[x](data:text/html,<script>window.hit=1</script>)",
-    "a picture elsewhere": "![track](https://example.invalid/pixel.png)",
-    "a style": "<div style='position:fixed;inset:0'>over everything</div>",
-    "a vector": "<svg onload='window.hit=1'><a xlink:href='javascript:window.hit=1'></a></svg>",
-    "a form": "<form action='https://example.invalid'><input name=key></form>",
-    "a code fence": '```"><img src=x onerror=window.hit=1>\n<b>x</b>\n```',
-    "a title": '[x](https://example.invalid "onmouseover=window.hit=1")',
-    "a mutation": "<math><mtext><table><mglyph><style><img src=x onerror=window.hit=1>",
-    "an id": "<a id=prompt name=body>clobber</a>",
-}
 
 
 def test_nothing_in_a_message_or_an_answer_is_ever_run(serve_echo, visit, wide_bundle):

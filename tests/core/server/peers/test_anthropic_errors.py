@@ -28,6 +28,10 @@ BAD = {
     "tools[0].input_schema": {"tools": [{"name": "add"}]},
     "tools[0].type": {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
     "tool_choice": {"tools": [ADD], "tool_choice": {"type": "some"}},
+    "tool_choice.disable_parallel_tool_use": {
+        "tools": [ADD],
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": 1},
+    },
     "thinking.type": {"thinking": {"type": ["enabled"]}},
     "thinking.budget_tokens": {"thinking": {"type": "enabled", "budget_tokens": 1024}},
     "output_config.effort": {"output_config": {"effort": {}}},

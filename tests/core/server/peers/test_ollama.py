@@ -112,6 +112,12 @@ def test_nothing_to_answer_only_loads(llama, keep_alive):
         assert (answer.done, answer.done_reason) == (True, "load")
 
 
+def test_a_server_that_loads_no_models_unloads_none(scripted):
+    for path in ("/api/chat", "/api/generate"):
+        reply = scripted.post(path, {"keep_alive": 0})
+        assert (reply.status, set(reply.json())) == (403, {"error"})
+
+
 def test_a_model_stays_behind_an_answer(llama):
     for keep_alive in (0, "0s"):
         assert chat(llama, "x", keep_alive=keep_alive)[0] == "→x"

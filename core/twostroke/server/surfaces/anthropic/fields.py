@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict
 
 from twostroke.errors import RequestError
 from twostroke.grammar import constraint_from
-from twostroke.server.fields import Int, Messages, QueueFields, SamplingFields
+from twostroke.server.fields import Int, QueueFields, SamplingFields
 from twostroke.server.surfaces.anthropic.conversation import conversation
+from twostroke.server.surfaces.anthropic.schemas import Choice, Conversation, System, Tools
 from twostroke.server.surfaces.anthropic.tools import asked_tools
 from twostroke.text.tools import ToolUse
 from twostroke.types import Constraint, ConstraintKind
@@ -27,13 +28,13 @@ class PromptFields(BaseModel):
 
     model: str | None = None
     """which one; may be left out where one is served"""
-    messages: Messages
+    messages: Conversation
     """the conversation; the answer goes on from a last message that is the assistant's"""
-    system: Any = None
+    system: System = None
     """the message of the system: a string, or blocks of text"""
-    tools: Any = None
+    tools: Tools = None
     """functions that may be called, each with a name and an input_schema"""
-    tool_choice: Any = None
+    tool_choice: Choice = None
     """auto, any, tool with a name, or none"""
     thinking: dict[str, Any] | None = None
     """whether the chat template is to let the model think"""

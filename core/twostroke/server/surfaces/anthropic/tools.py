@@ -18,13 +18,8 @@ def asked_tools(tools: Any, choice: Any) -> ToolUse | None:
         RequestError: with the path of the field at fault as `param`; a tool that Anthropic runs
             or describes itself (web search, bash and the like) is refused by its type.
     """
-    parallel = None
-    if choice is not None:
-        if not isinstance(choice, Mapping):
-            raise _bad_choice()
-        parallel = choice.get("disable_parallel_tool_use") is not True
     try:
-        return tool_use(_functions(tools), _choice(choice), parallel)
+        return tool_use(_functions(tools), _choice(choice), _parallel(choice))
     except RequestError as error:
         raise _renamed(error) from None
 
@@ -54,9 +49,23 @@ def _function(tool: Any, path: str) -> dict[str, Any]:
     return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
 
 
-def _choice(choice: Mapping[str, Any] | None) -> Any:
+def _parallel(choice: Any) -> bool | None:
+    if not isinstance(choice, Mapping):
+        return None
+    name = "disable_parallel_tool_use"
+    is_single = choice.get(name)
+    if is_single is not None and not isinstance(is_single, bool):
+        raise RequestError(
+            f"tool_choice.{name} must be true or false.", param=f"tool_choice.{name}"
+        )
+    return not is_single
+
+
+def _choice(choice: Any) -> Any:
     if choice is None:
         return None
+    if not isinstance(choice, Mapping):
+        raise _bad_choice()
     kind, name = choice.get("type"), choice.get("name")
     if kind == "tool" and isinstance(name, str):
         return {"type": "function", "function": {"name": name}}
