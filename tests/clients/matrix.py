@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 BOTH, WHOLE, STREAMED = ("whole", "streamed"), ("whole",), ("streamed",)
 
+DOCUMENTED = "docs/clients.md"  # the example there
+
 _OPENAI = {"chat": BOTH, "completions": BOTH, "responses": BOTH, "models": WHOLE}
 _ANTHROPIC = {"messages": BOTH, "models": WHOLE}
 _OLLAMA = {"ollama chat": BOTH, "ollama generate": BOTH, "ollama models": WHOLE}
@@ -20,7 +22,16 @@ CLIENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "anthropic (Node)": _ANTHROPIC,
     "ollama (Python)": _OLLAMA,
     "ollama (Node)": _OLLAMA,
-    "lm-eval (Python)": {"completions": WHOLE},
+    "langchain-openai (Python)": {"chat": BOTH, "completions": BOTH, "responses": BOTH},
+    "litellm (Python)": {
+        "chat": BOTH,
+        "completions": BOTH,
+        "messages": BOTH,
+        "ollama chat": BOTH,
+    },
+    "llm (Python)": {"chat": BOTH, "completions": STREAMED},
+    "ai (Node)": {"chat": BOTH, "completions": BOTH},
+    "lm-eval (Python)": {"completions": WHOLE},  # with the arguments that are documented
 }
 PROGRAMS = {
     "openai (Python)": "python/openai_client.py",
@@ -29,6 +40,10 @@ PROGRAMS = {
     "anthropic (Node)": "node/anthropic.mjs",
     "ollama (Python)": "python/ollama_client.py",
     "ollama (Node)": "node/ollama.mjs",
+    "langchain-openai (Python)": "python/langchain_client.py",
+    "litellm (Python)": "python/litellm_client.py",
+    "llm (Python)": "python/llm_client.py",
+    "ai (Node)": "node/ai.mjs",
     "lm-eval (Python)": "python/lm_eval_client.py",
 }
 
@@ -47,6 +62,8 @@ def expected(clients: Iterable[str]) -> Iterator[Cell]:
     for client in clients:
         for surface, ways in CLIENTS[client].items():
             yield from (Cell(client, surface, way) for way in ways)
+        if client != "lm-eval (Python)":
+            yield Cell(client, DOCUMENTED, "whole")
 
 
 def read_reports(client: str, said: str) -> dict[Cell, str | None]:
@@ -65,14 +82,14 @@ def table(cells: Iterable[Cell], reports: Mapping[Cell, str | None]) -> tuple[li
     A cell that nobody reported is wrong too: its program ended before it, or does not have it.
     """
     cells = list(cells)
-    lines = [f"{'client':22}  {'surface':17}  {'whole':8}  streamed"]
+    lines = [f"{'client':25}  {'surface':17}  {'whole':8}  streamed"]
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in cells:
         word = "missing" if cell not in reports else "wrong" if reports[cell] else "right"
         rows.setdefault((cell.client, cell.surface), {})[cell.way] = word
     for (client, surface), ways in rows.items():
         whole, streamed = ways.get("whole", "-"), ways.get("streamed", "-")
-        lines.append(f"{client:22}  {surface:17}  {whole:8}  {streamed}")
+        lines.append(f"{client:25}  {surface:17}  {whole:8}  {streamed}")
     for cell in cells:
         if fault := reports.get(cell):
             lines += ["", f"{cell.client}, {cell.surface}, {cell.way}:", fault.strip()]

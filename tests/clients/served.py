@@ -82,6 +82,7 @@ def _config(bundles: Path, folder: Path) -> dict[str, Any]:
         for name, source in sources.items()
     ]
     models[0]["load"] = "start"
+    models[1]["sampling"] = {"temperature": 0}  # examples ask for no temperature
     server = {"port": 0, "keys": [KEY], "key_file": str(folder / "keys"), "measure_device": False}
     return {"server": server, "models": models}
 

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 #   model, precise, broken (one that cannot be loaded), max_tokens
 #   prompt, completion; messages, chat: each answer with text, finish_reason, num_prompt_tokens
 #   and num_completion_tokens; too_long: a prompt beyond the context
-#   tokenizer: a folder; transformers: a folder to import it from; weights: a .gguf file
+#   lm_eval_arguments: of local-completions, as its command takes them; tokenizer: a folder;
+#   transformers: a folder to import it from; weights: a .gguf file
 FACTS: SimpleNamespace = json.loads(
     sys.argv[1], object_hook=lambda fields: SimpleNamespace(**fields)
 )

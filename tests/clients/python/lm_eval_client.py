@@ -25,10 +25,10 @@ import lm_eval  # noqa: E402
 from lm_eval.tasks import TaskManager  # noqa: E402
 
 
-def evaluate(kind: str, /, **arguments: Any) -> dict[str, Any]:
+def evaluate(kind: str, arguments: str | dict[str, Any]) -> dict[str, Any]:
     return lm_eval.simple_evaluate(
         model=kind,
-        model_args={"tokenizer": FACTS.tokenizer, "add_bos_token": False, **arguments},
+        model_args=arguments,
         tasks=list(NAMES),
         task_manager=TaskManager(include_path=str(TASKS), include_defaults=False),
         batch_size=4,
@@ -50,16 +50,11 @@ def answers(results: dict[str, Any], task: str) -> list[list[Any]]:
 
 @cell("completions", "whole")
 def _() -> None:
-    url = f"{FACTS.url}/v1/completions"
-    served = evaluate("local-completions", model=FACTS.precise, base_url=url, max_retries=1)
+    served = evaluate("local-completions", FACTS.lm_eval_arguments)
     weights = Path(FACTS.weights)
-    loaded = evaluate(
-        "hf",
-        pretrained=str(weights.parent),
-        gguf_file=weights.name,
-        dtype="float32",
-        device="cpu",
-    )
+    loading = {"pretrained": str(weights.parent), "gguf_file": weights.name, "dtype": "float32"}
+    tokens = {"tokenizer": FACTS.tokenizer, "add_bos_token": False}
+    loaded = evaluate("hf", {**loading, **tokens, "device": "cpu"})
     equal(scores(served), scores(loaded))
     assert 0 < scores(loaded)["choose_capital"]["acc,none"] < 1, scores(loaded)
     assert 0 < scores(loaded)["name_capital"]["exact_match,none"] < 1, scores(loaded)
