@@ -41,7 +41,7 @@ def try_example(
     else:
         (folder / "extra-openai-models.yaml").write_text(blocks["yaml"])
         command, said = ["sh", "-eu"], blocks["bash"]
-        environment["PATH"] = f"{Path(python).absolute().parent}:{environment['PATH']}"
+        environment["PATH"] = f"{Path(python).parent}:{environment['PATH']}"
     done = subprocess.run(
         command,
         input=said,

@@ -94,6 +94,7 @@ def ask(command: list[str], client: str, told: str) -> dict[matrix.Cell, str | N
 
 def main(python: str, node: str, *only: str) -> int:
     """Asks with every client, or those of some names, and prints the matrix; the exit code."""
+    python = str(Path(python).absolute())  # programs are started in other folders too
     asked = [name for name in matrix.CLIENTS if not only or name.partition(" ")[0] in only]
     with (
         tempfile.TemporaryDirectory() as folder,
