@@ -2,11 +2,13 @@
 #
 # EXTRA picks the onnxruntime distribution (cpu, cuda, cuda-system, directml, webgpu); it is `cuda` where
 # an NVIDIA driver answers. ARGS is handed to `twostroke serve`, PYTEST_ARGS to pytest. Tests run in
-# as many processes as there are processors, at most 8; WORKERS=1 makes that one.
+# as many processes as there are processors, at most 8; WORKERS=1 makes that one. CLIENTS="openai llm"
+# asks with those only.
 
 VENV ?= .venv
 EXTRA ?= $(shell nvidia-smi -L >/dev/null 2>&1 && echo cuda || echo cpu)
 ARGS ?=
+CLIENTS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
 PARALLEL = -n $(WORKERS) --maxprocesses 8 --dist worksteal
@@ -28,6 +30,8 @@ endif
 WEBGPU_VENV = $(VENV)-webgpu
 WEBGPU = tests/plugins/software_gpu.sh $(WEBGPU_VENV)/swiftshader $(WEBGPU_VENV)/bin/python
 SCHEMATHESIS_VENV = $(VENV)-schemathesis
+CLIENTS_VENV = $(VENV)-clients
+NODE_CLIENTS = tests/clients/node
 PIP = $(BIN)/python -m pip --disable-pip-version-check
 INSTALLED = $(VENV)/.installed-$(EXTRA)
 # Operators in C++: built here where there is a compiler; without them all works, more slowly.
@@ -40,7 +44,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-fast parity cases conformance webgpu schemathesis browser vendor lint format clean
+.PHONY: help serve test test-fast parity cases conformance webgpu schemathesis clients browser vendor lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
@@ -88,6 +92,19 @@ $(SCHEMATHESIS_VENV)/.installed: Makefile
 	$(SCHEMATHESIS_VENV)/bin/python -m pip --disable-pip-version-check install -q "schemathesis>=4.32,<5"
 	@touch $@
 
+clients: $(INSTALLED)-dev $(CLIENTS_VENV)/.installed $(NODE_CLIENTS)/node_modules/.installed  ## ask a live server with the clients that people have (needs npm), and print the matrix
+	$(BIN)/python tests/clients/run.py $(CLIENTS_VENV)/bin/python node $(CLIENTS)
+
+# Most of what these bring is never imported, so it is not compiled either.
+$(CLIENTS_VENV)/.installed: tests/clients/requirements.txt
+	"$(PYTHON)" -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/python -m pip --disable-pip-version-check install -q --no-compile -r $<
+	@touch $@
+
+$(NODE_CLIENTS)/node_modules/.installed: $(NODE_CLIENTS)/package-lock.json
+	npm ci --prefix $(NODE_CLIENTS) --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
 # The page in a browser is tested where there is a Chromium; Debian's is one.
 browser:  ## install Chromium for the tests of the page (Debian; asks sudo where it must)
 	@if command -v chromium >/dev/null; then exit 0; fi; \
@@ -107,7 +124,7 @@ format: $(INSTALLED)-dev  ## let ruff fix and format
 	$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and tool caches
-	rm -rf $(VENV) $(WEBGPU_VENV) $(SCHEMATHESIS_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(WEBGPU_VENV) $(SCHEMATHESIS_VENV) $(CLIENTS_VENV) $(NODE_CLIENTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "twostroke needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3.11"; exit 1; }

@@ -95,9 +95,10 @@ def check_length(
             if limit > context_tokens
             else ""
         )
+        # "prompt is too long" are the words that LangChain and LiteLLM know a full context by.
         raise ContextLengthError(
-            f"The prompt has {num_prompt_tokens} tokens, the context holds {context_tokens} with "
-            f"at least one for the answer. Shorten the prompt to {context_tokens - 1} tokens"
-            f"{or_grow}.",
+            f"The prompt is too long: it has {num_prompt_tokens} tokens, the context holds "
+            f"{context_tokens} with at least one for the answer. Shorten the prompt to "
+            f"{context_tokens - 1} tokens{or_grow}.",
             param="prompt",
         )

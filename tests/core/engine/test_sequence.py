@@ -20,7 +20,9 @@ def test_the_answer_ends_with_max_tokens_or_the_context(num_prompt_tokens, max_t
 
 
 def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers():
-    with pytest.raises(ContextLengthError, match=r"has 10 tokens, the context holds 10") as caught:
+    with pytest.raises(
+        ContextLengthError, match=r"prompt is too long: it has 10 tokens, the context holds 10 "
+    ) as caught:
         sequence_for(request(10, 1), 10)
     assert str(caught.value).endswith("Shorten the prompt to 9 tokens.")
     assert caught.value.param == "prompt"

@@ -86,7 +86,7 @@ def test_a_prompt_that_is_too_long_names_both_numbers(live, path, stream):
     error = refused(live, path, {**prompt, "stream": stream})
     assert error["code"] == "context_length_exceeded"
     assert str(live.model.context_tokens) in error["message"]
-    (num_tokens,) = re.findall(r"prompt has (\d+) tokens", error["message"])
+    (num_tokens,) = re.findall(r"prompt is too long: it has (\d+) tokens", error["message"])
     assert int(num_tokens) >= 9000
 
 

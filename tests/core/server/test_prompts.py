@@ -90,7 +90,11 @@ def test_a_stream_says_what_whole_answers_say(client):
         ({"prompt": [[1], []]}, "prompt[1]", "empty list"),
         ({"prompt": ["a"] * 65, "n": 2}, "prompt", "65 prompts with 2 answers each are 130"),
         ({"prompt": ["a"] * (MAX_CHOICES + 1)}, "prompt", "129 prompts with one answer each"),
-        ({"prompt": ["a", "b" * 600]}, "prompt[1]", "Prompt 1 of the list: The prompt has 600"),
+        (
+            {"prompt": ["a", "b" * 600]},
+            "prompt[1]",
+            "Prompt 1 of the list: The prompt is too long: it has 600",
+        ),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -27,11 +27,11 @@ _ERRORS = {
 def error_body(error: TwostrokeError) -> dict[str, Any]:
     """Anthropic's error object; its type follows the status.
 
-    Agents make room in a conversation where they read that a prompt is too long, in these words.
+    Agents make room in a conversation where a message begins with "prompt is too long".
     """
     other = "invalid_request_error" if error.status < 500 else "api_error"
     is_too_long = isinstance(error, ContextLengthError)
-    message = f"prompt is too long: {error}" if is_too_long else str(error)
+    message = str(error).removeprefix("The ") if is_too_long else str(error)
     told = {"type": _ERRORS.get(error.status, other), "message": message}
     return {"type": "error", "error": told}
 
