@@ -125,7 +125,7 @@ def test_a_closed_backend_gives_no_memory(on_host):
 
 def told(*assigned: tuple[str, str]) -> Any:
     """A session of which the runtime tells this."""
-    nodes = [SimpleNamespace(op_type=op) for _, op in assigned]
+    nodes = [SimpleNamespace(op_type=op, domain="") for _, op in assigned]
     parts = [
         SimpleNamespace(ep_name=provider, get_nodes=lambda node=node: [node])
         for (provider, _), node in zip(assigned, nodes, strict=True)

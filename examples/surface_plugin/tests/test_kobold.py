@@ -43,5 +43,5 @@ def test_errors_are_in_its_shape(server: EchoServer) -> None:
     reply = post(server, "/api/v1/generate", {"prompt": "a", "top_p": "high"})
     assert reply.status == 400
     detail = json.load(reply)["detail"]
-    assert detail["type"] == "invalid_request"
+    assert detail["type"] == "invalid_type"
     assert "top_p must be a valid number" in detail["msg"]
