@@ -17,6 +17,7 @@ from twostroke.backends.ort import check_options
 from twostroke.errors import BackendError, TwostrokeError
 from twostroke.types import Stroke
 from twostroke_backends import cpu_facts, openvino_properties
+from twostroke_backends.kernels import Kernels, find_kernels
 from twostroke_backends.plugin_ep import PluginEpBackend
 from twostroke_backends.plugin_ep_devices import HARDWARE, METADATA, choose, device_facts
 from twostroke_backends.plugin_ep_library import (
@@ -31,6 +32,7 @@ NAME = "openvino"
 PACKAGE = "onnxruntime_ep_openvino"
 OPTIONS = (HARDWARE, METADATA, *openvino_properties.OPTIONS)
 _FAST_WITH = {"avx512_vnni", "amx_int8"}
+_FASTER_THAN_KERNELS_WITH = {"amx_int8"}
 _GAIN = "OpenVINO would read prompts faster on this processor (docs/placement.md)."
 _PROVIDER = PROVIDERS["OpenVINOExecutionProvider"]
 
@@ -59,10 +61,13 @@ def probe() -> ProbeResult:
 def _reads_faster() -> bool:
     """Whether OpenVINO was found to read prompts faster on such a processor; see docs/placement.md.
 
-    Measured on Intel's with VNNI, and with AMX; nothing is known of others.
+    Measured on Intel's with VNNI, and with AMX; nothing is known of others. Where twostroke's own
+    kernels are installed, the CPU backend reads as fast without AMX, and needs no second copy.
     """
     is_intel = "intel" in cpu_facts.cpu_name().casefold()
-    return is_intel and bool(_FAST_WITH & set(cpu_facts.instruction_sets()))
+    has_kernels = isinstance(find_kernels(), Kernels)
+    wanted = _FASTER_THAN_KERNELS_WITH if has_kernels else _FAST_WITH
+    return is_intel and bool(wanted & set(cpu_facts.instruction_sets()))
 
 
 def _praised(device: Device) -> Device:

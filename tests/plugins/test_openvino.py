@@ -23,7 +23,13 @@ from twostroke.model import Model
 from twostroke.testing.conformance import BackendConformance
 from twostroke.testing.onnx_bundles import TinyModel, make_onnx_bundle
 from twostroke.types import Stroke
-from twostroke_backends import cpu, cpu_facts, openvino, openvino_properties, plugin_ep
+from twostroke_backends import (
+    cpu,
+    cpu_facts,
+    openvino,
+    openvino_properties,
+    plugin_ep,
+)
 from twostroke_backends.plugin_ep import PluginEpBackend
 
 PROVIDER = "OpenVINOExecutionProvider"

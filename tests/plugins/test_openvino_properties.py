@@ -8,7 +8,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from twostroke_backends import cpu_facts, openvino_properties
+from twostroke.backends import Device
+from twostroke.backends.capabilities import READS_FASTER
+from twostroke_backends import cpu_facts, kernels, openvino, openvino_properties
 from twostroke_backends.plugin_ep_providers import options_for_graph
 
 PROVIDER = "OpenVINOExecutionProvider"
@@ -72,3 +74,23 @@ def test_pieces_of_prompts_are_short_where_no_amx_multiplies(monkeypatch):
     assert openvino_properties.chunk_tokens() == 256
     monkeypatch.setattr(cpu_facts, "instruction_sets", lambda: ("avx512_vnni", "amx_bf16"))
     assert openvino_properties.chunk_tokens() == 512
+
+
+@pytest.mark.parametrize(
+    ("sets", "has_kernels", "faster"),
+    [
+        (("avx512_vnni",), False, True),
+        (("avx512_vnni",), True, False),
+        (("avx512_vnni", "amx_int8"), True, True),
+        (("avx2",), False, False),
+    ],
+)
+def test_it_is_praised_where_it_reads_faster_than_what_is_installed(
+    monkeypatch, sets, has_kernels, faster
+):
+    found = kernels.Kernels(Path(), "", "", list) if has_kernels else "not installed"
+    monkeypatch.setattr(openvino, "find_kernels", lambda: found)
+    monkeypatch.setattr(cpu_facts, "cpu_name", lambda: "Intel(R) Xeon(R)")
+    monkeypatch.setattr(cpu_facts, "instruction_sets", lambda: sets)
+    device = openvino._praised(Device(0, "", "cpu"))
+    assert (READS_FASTER in device.capabilities) == faster
