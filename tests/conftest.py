@@ -6,6 +6,7 @@ import gc
 import importlib.util
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,8 +32,23 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     # Opening sessions collects garbage. Thousands of tests and the modules they import are none,
     # and looking through them would take most of the time of the tests that open a session.
+    _spare_what_stays()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Modules that a test was the first to import (torch) stay as well."""
+    if len(sys.modules) - _spared[0] > _MANY_MODULES:
+        _spare_what_stays()
+
+
+_MANY_MODULES = 50
+_spared = [0]  # modules when that was done last
+
+
+def _spare_what_stays() -> None:
     gc.collect()
     gc.freeze()
+    _spared[0] = len(sys.modules)
 
 
 @pytest.fixture(autouse=True)

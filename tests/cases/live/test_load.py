@@ -16,6 +16,7 @@ EVERY_SURFACE = pytest.mark.parametrize("path", ["/generate", "/v1/completions",
 BOTH_MODES = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 LINE = "The ferry left the island a little after six, when the harbour was still grey. "
 STORY = "Once upon a time"
+PASSENGERS = ("cook", "captain", "old dog", "children", "price", "engine", "letter", "doctor")
 LONG = {"max_tokens": 1500, "ignore_eos": True}
 AT_ONCE_STEPS = 40  # a step takes milliseconds, and so does the notice of a closed connection
 
@@ -52,7 +53,9 @@ def test_the_limit_that_is_published_is_enforced_to_the_token(small):
 
 @pytest.mark.cases(20)
 def test_eight_at_once_get_what_each_gets_alone(live):
-    prompts = [LINE * (1 + 2 * number) for number in range(8)]  # from 20 tokens to 300
+    prompts = [  # from 20 tokens to 300
+        f"{LINE * (1 + 2 * number)}The {who}" for number, who in enumerate(PASSENGERS)
+    ]
 
     def ask(prompt):
         return live.say("/v1/completions", prompt, max_tokens=24)
