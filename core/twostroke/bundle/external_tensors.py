@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from twostroke.bundle.wire import VARINT, WireField, varint, wire_fields
+from twostroke.bundle.tensor_facts import read_tensor
+from twostroke.bundle.wire import WireField, wire_fields
 from twostroke.errors import BundleError
 
 _GRAPH, _INITIALIZER = 7, 5
-_DIMS, _DATA_TYPE, _NAME, _EXTERNAL_DATA = 1, 2, 8, 13  # TensorProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +53,9 @@ def external_tensors(path: Path) -> dict[str, ExternalTensor]:
 
 
 def _external(tensor: WireField, folder: Path) -> Iterator[tuple[str, ExternalTensor]]:
-    name, element_type = "", 0
-    dims: list[int] = []
-    place: dict[str, str] = {}
-    for part in wire_fields(tensor.value):
-        if part.number == _DIMS:
-            dims.extend(_numbers(part))
-        elif part.number == _DATA_TYPE:
-            element_type = part.number_value
-        elif part.number == _NAME:
-            name = part.text
-        elif part.number == _EXTERNAL_DATA:
-            entry = {found.number: found.text for found in wire_fields(part.value)}
-            place[entry.get(1, "")] = entry.get(2, "")
+    facts = read_tensor(tensor.value)
+    place = facts.external
     if "location" in place and "length" in place:
         file = folder / place["location"]
         offset, length = int(place.get("offset") or 0), int(place["length"])
-        yield name, ExternalTensor(file, offset, length, tuple(dims), element_type)
-
-
-def _numbers(part: WireField) -> Iterator[int]:
-    """A repeated number, which writers may pack into one field."""
-    if part.wire_type == VARINT:
-        yield part.number_value
-        return
-    position = 0
-    while position < len(part.value):
-        value, position = varint(part.value, position)
-        yield value
+        yield facts.name, ExternalTensor(file, offset, length, facts.dims, facts.element_type)

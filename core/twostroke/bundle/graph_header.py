@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 import mmap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twostroke.bundle.wire import VARINT, WireField, varint, wire_fields
+from twostroke.bundle.tensor_facts import read_tensor
+from twostroke.bundle.wire import WireField, wire_fields
 from twostroke.errors import BundleError
 
 _MODEL_GRAPH = 7
 _NODE, _INITIALIZER, _INPUT, _OUTPUT = 1, 5, 11, 12  # GraphProto
 _OP_TYPE, _ATTRIBUTE = 4, 5  # NodeProto
 _ATTRIBUTE_NAME, _ATTRIBUTE_INT = 1, 3
-_DIMS, _DATA_TYPE, _TENSOR_NAME, _EXTERNAL_DATA = 1, 2, 8, 13  # TensorProto
 _QUANTISED = "MatMulNBits"
 _DTYPES = {
     1: "float32",
@@ -120,36 +120,14 @@ def _node(node: WireField, header: GraphHeader) -> None:
 
 def _initializer(tensor: WireField, header: GraphHeader) -> str:
     """Notes a tensor's dtype, size and file; answers its name."""
-    name, dtype = "", 0
-    dims: list[int] = []
-    external: dict[str, str] = {}
-    for found in wire_fields(tensor.value):
-        if found.number == _DIMS:
-            dims.extend(_numbers(found))
-        elif found.number == _DATA_TYPE:
-            dtype = found.number_value
-        elif found.number == _TENSOR_NAME:
-            name = found.text
-        elif found.number == _EXTERNAL_DATA:
-            entry = {part.number: part.text for part in wire_fields(found.value)}
-            external[entry.get(1, "")] = entry.get(2, "")
-    header.num_weights[_DTYPES.get(dtype, f"type {dtype}")] += math.prod(dims)
+    facts = read_tensor(tensor.value)
+    dtype, external = facts.element_type, facts.external
+    header.num_weights[_DTYPES.get(dtype, f"type {dtype}")] += math.prod(facts.dims)
     if "location" in external:
         end = int(external.get("offset") or 0) + int(external.get("length") or 0)
         location = external["location"]
         header.external[location] = max(end, header.external.get(location, 0))
-    return name
-
-
-def _numbers(found: WireField) -> Iterator[int]:
-    """A repeated number, which writers may pack into one field."""
-    if found.wire_type == VARINT:
-        yield found.number_value
-        return
-    position = 0
-    while position < len(found.value):
-        value, position = varint(found.value, position)
-        yield value
+    return facts.name
 
 
 def _declared(value_info: WireField) -> Mapping[str, DeclaredTensor]:

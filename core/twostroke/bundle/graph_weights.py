@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from twostroke.bundle.wire import VARINT, WireField, varint, wire_fields
+from twostroke.bundle.tensor_facts import read_tensor
+from twostroke.bundle.wire import WireField, wire_fields
 from twostroke.errors import BundleError
 
 _GRAPH, _NODE, _INITIALIZER = 7, 1, 5
@@ -82,32 +83,9 @@ def _note_readers(node: WireField, tensors: Mapping[str, StoredTensor]) -> None:
 
 
 def _tensor(tensor: WireField) -> tuple[str, StoredTensor]:
-    name, dtype = "", 0
-    dims: list[int] = []
-    external: dict[str, str] = {}
-    for part in wire_fields(tensor.value):
-        if part.number == 1:
-            dims.extend(_numbers(part))
-        elif part.number == 2:
-            dtype = part.number_value
-        elif part.number == 8:
-            name = part.text
-        elif part.number == 13:
-            entry = {found.number: found.text for found in wire_fields(part.value)}
-            external[entry.get(1, "")] = entry.get(2, "")
-    num_bytes = math.prod(dims) * _ELEMENT_BITS.get(dtype, 8) // 8
-    place = ("", name, "")
+    facts = read_tensor(tensor.value)
+    num_bytes = math.prod(facts.dims) * _ELEMENT_BITS.get(facts.element_type, 8) // 8
+    place, external = ("", facts.name, ""), facts.external
     if "location" in external:
         place = (external["location"], external.get("offset", "0"), external.get("length", ""))
-    return name, StoredTensor(place, tuple(dims), num_bytes)
-
-
-def _numbers(part: WireField) -> Iterator[int]:
-    """A repeated number, which writers may pack into one field."""
-    if part.wire_type == VARINT:
-        yield part.number_value
-        return
-    position = 0
-    while position < len(part.value):
-        value, position = varint(part.value, position)
-        yield value
+    return facts.name, StoredTensor(place, facts.dims, num_bytes)
